@@ -28,6 +28,15 @@
  * while another one frees it. Threads that use different streams do not wait for each other. On CUDA the thread's
  * current context is left as it was.
  *
+ * FORK. An allocator belongs to the process that made it, because drivers do not serve a child with what its parent has
+ * opened. In a child of `fork` each call with an inherited allocator is the error BAD_ALLOCATOR, and so is to open a
+ * CUDA device where the parent has opened one. To use CUDA in the child, fork before the first allocator is made, or
+ * start the child with exec. What the child inherits takes no memory of the device, and is not given back when it ends.
+ * Neither _Fork nor the system's own call runs the handler that all this rests on: exec has to follow them.
+ *
+ * COPIES. A process may load the library several times, as where two packages bring one each. Each copy has allocators
+ * of its own, and refuses those of another one with BAD_ALLOCATOR.
+ *
  * ERRORS. A function that can fail returns a millpond_status; then nothing was changed unless it says otherwise, and
  * what it would have written is not written. millpond_last_error returns the text, which names the values and says what
  * to do. No function unwinds into its caller. None ends the process, unless the host itself has no memory left, and
@@ -72,7 +81,8 @@ enum {
     /* An argument has a value that it must not have: a null pointer, a mistake in the configuration, an unknown stream,
      * a device's name that means nothing. */
     MILLPOND_BAD_ARGUMENT = 2,
-    /* The allocator was destroyed, or the pointer never was one. */
+    /* The allocator was destroyed, belongs to a parent process or to another copy of the library, or the pointer never
+     * was one. */
     MILLPOND_BAD_ALLOCATOR = 3,
     /* The address is not that of a live block of this allocator: it was freed before, or came from elsewhere. */
     MILLPOND_NOT_A_BLOCK = 4,
@@ -121,7 +131,7 @@ void millpond_string_free(char *text);
  * milliseconds, and uses its primary context, as the CUDA runtime and PyTorch do. Several allocators, of one device or
  * of several, are independent of each other; 4,096 may exist at a time.
  *
- * Errors: BAD_ARGUMENT, NO_DEVICE, UNSUPPORTED, DEVICE_LOST, DRIVER. */
+ * Errors: BAD_ARGUMENT, NO_DEVICE, UNSUPPORTED, DEVICE_LOST, DRIVER; BAD_ALLOCATOR for CUDA in a child (FORK above). */
 millpond_status millpond_create(const char *device, const char *conf, millpond_allocator **out);
 
 /* Destroys an allocator and gives all of its memory back to the driver. Blocks that are still live are freed, as if
@@ -359,7 +369,8 @@ millpond_status millpond_reset_totals(millpond_allocator *pond);
  * out-of-memory error of its own. */
 void *millpond_torch_alloc(ssize_t size, int device, millpond_stream stream);
 
-/* Frees as millpond_free does. The size and the stream are not looked at. */
+/* Frees as millpond_free does. The size and the stream are not looked at. In a child of `fork` an inherited block is
+ * forgotten there, and nothing is printed: a framework drops in the child what it has inherited. */
 void millpond_torch_free(void *address, ssize_t size, int device, millpond_stream stream);
 
 /* Records a use on another stream, as millpond_record_stream does, on whichever device the block is: for

@@ -23,6 +23,10 @@
  * released on the device, and for the device itself. No lock is held while a function of the host is called, and none
  * across a call of the driver. Functions of the host that are called "within" a call must not call the table.
  *
+ * FORK. In a child of a process that has used a device, `free` only forgets an inherited block, and everything that
+ * needs a device is the error BAD_ALLOCATOR: millpond.h says more. A child of a process that has used none makes
+ * allocators of its own. Recordings and checkpoints are dropped in either.
+ *
  * ERRORS. Functions return a millpond_status (millpond.h has the codes), and millpond_last_error the text of this
  * thread's last one. Nothing is written and nothing has changed then, unless the entry says otherwise. Nothing unwinds
  * out of the table: a panic inside is the code MILLPOND_INTERNAL. Nothing may unwind into it: functions of the host do

@@ -14,6 +14,7 @@ use millpond::MemoryStats;
 
 use crate::boundary::{self, Out};
 use crate::code::Failure;
+use crate::fork;
 use crate::handles::{self, Handle};
 use crate::last_error;
 use crate::served::{Served, on};
@@ -99,6 +100,7 @@ pub unsafe extern "C" fn millpond_create(device: *const c_char, conf: *const c_c
         let (device, out) = unsafe { (boundary::text("device", device)?, Out::required("out", out)?) };
         // SAFETY: the caller promises that the pointer is null or valid.
         let conf = if conf.is_null() { None } else { Some(unsafe { boundary::text("conf", conf) }?) };
+        fork::watch();
         out.put(pointer_of(handles::enter(Box::new(Served::open(device, conf)?))?));
         Ok(())
     })

@@ -1,11 +1,12 @@
 //! What the interface needs of a device beyond the contract: its streams by the driver's own handles.
 
 use millpond_backend::{Backend, StreamId};
-use millpond_cuda::Cuda;
 use millpond_cuda::cudarc::driver::sys::CUstream;
+use millpond_cuda::{Cuda, CudaBuilder};
 use millpond_sim::Sim;
 
 use crate::code::{Code, Failure};
+use crate::fork;
 
 /// A device whose streams C programs can pass.
 pub(crate) trait Device: Backend {
@@ -164,6 +165,14 @@ pub(crate) fn open_sim(number: u32) -> Result<Sim, Failure> {
         Ok(other) => panic!("the first stream of a simulated device is {other}"),
         Err(error) => Err(Failure::new(Code::Driver, error.to_string())),
     }
+}
+
+/// Opens a device of CUDA's, unless the driver is that of a parent process.
+pub(crate) fn open_cuda(device: CudaBuilder) -> Result<Cuda, Failure> {
+    fork::CUDA.check()?;
+    let cuda = device.build()?;
+    fork::CUDA.note();
+    Ok(cuda)
 }
 
 #[cfg(test)]

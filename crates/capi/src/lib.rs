@@ -6,6 +6,7 @@ pub mod api;
 mod boundary;
 mod code;
 mod device;
+mod fork;
 mod handles;
 mod json;
 mod last_error;

@@ -46,7 +46,10 @@ impl Served {
     pub(crate) fn open(device: &str, conf: Option<&str>) -> Result<Served, Failure> {
         match Name::parse(device)? {
             Name::Sim(number) => Ok(Served::Sim(Of::new(device::open_sim(number)?, conf, number)?)),
-            Name::Cuda(ordinal) => Ok(Served::Cuda(Of::new(Cuda::open(ordinal)?, conf, ordinal as u32)?)),
+            Name::Cuda(ordinal) => {
+                let cuda = device::open_cuda(Cuda::builder().device(ordinal))?;
+                Ok(Served::Cuda(Of::new(cuda, conf, ordinal as u32)?))
+            }
         }
     }
 

@@ -24,6 +24,7 @@ mod told;
 pub mod types;
 
 pub use checkpoints::Taken;
+pub(crate) use ponds::disown;
 pub use record::Recording;
 
 use types::{ABI, Core};

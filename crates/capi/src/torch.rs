@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use crate::api::{CAllocator, pointer_of};
 use crate::boundary::{self, Out};
 use crate::code::Failure;
+use crate::fork;
 use crate::handles::{self, Handle};
 use crate::served::{Served, on};
 
@@ -72,6 +73,7 @@ fn handle(device: c_int) -> Result<Handle, Failure> {
 
 #[cold]
 fn make(place: &AtomicU64, device: c_int) -> Result<Handle, Failure> {
+    fork::begin_devices()?;
     let _making = MAKING.lock();
     let made = place.load(Ordering::Acquire);
     if made != 0 {
@@ -127,6 +129,8 @@ pub unsafe extern "C" fn millpond_torch_free(address: *mut c_void, _size: isize,
         let address = address.addr() as u64;
         match place(device)?.load(Ordering::Acquire) {
             0 => Err(Failure::not_a_block(address)),
+            // What a child drops of its parent's is gone from the child alone.
+            _ if fork::DEVICES.is_inherited() => Ok(()),
             handle => on!(served(Handle(handle))?, of => of.free(address)),
         }
     });

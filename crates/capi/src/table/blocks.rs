@@ -12,12 +12,13 @@ use std::sync::OnceLock;
 use millpond::{Buffer, RawBuffer};
 use millpond_backend::Backend;
 
-use super::pond::on;
+use super::pond::{Pond, on};
 use super::ponds;
 use super::types::{Block, Oom, Place, Pool};
 use crate::addresses::{self, Addresses};
 use crate::boundary::{self, Out};
 use crate::code::{Code, Failure};
+use crate::fork;
 use crate::served::{misplaced, place_within};
 
 /// What 0 bytes are.
@@ -167,7 +168,9 @@ pub(super) unsafe extern "C" fn free(block: *mut c_void) -> i32 {
             return Ok(());
         }
         let marked = take(block.addr())?;
-        on!(ponds::of_block(marked.device()), of => of.free(marked.raw()));
+        // What a child drops of its parent's is gone from the child alone.
+        let Some(pond) = ponds::of_block(marked.device()) else { return Ok(()) };
+        on!(pond, of => of.free(marked.raw()));
         Ok(())
     })
 }
@@ -178,7 +181,7 @@ pub(super) unsafe extern "C" fn record_stream(block: *mut c_void, stream: *mut c
             return Ok(());
         }
         let marked = look_up(block.addr())?;
-        on!(ponds::of_block(marked.device()), of => of.record_stream(marked, stream.addr() as u64))
+        on!(pond_of(marked)?, of => of.record_stream(marked, stream.addr() as u64))
     })
 }
 
@@ -189,9 +192,8 @@ pub(super) unsafe extern "C" fn find(block: *const c_void, out: *mut Place) -> i
         let (marked, named) = (look_up(block.addr())?, block.addr());
         out.put(
             match named & CONTEXT {
-                0 => within(marked, named as u64, named as u64),
-                _ => on!(ponds::of_block(marked.device()), of => of.allocator.place_raw(marked.raw()))
-                    .map(|place| marked.place(place)),
+                0 => within(marked, named as u64, named as u64)?,
+                _ => on!(pond_of(marked)?, of => of.allocator.place_raw(marked.raw())).map(|place| marked.place(place)),
             }
             .ok_or_else(|| unknown(named))?,
         );
@@ -211,15 +213,20 @@ pub(super) unsafe extern "C" fn at(address: *const c_void, out: *mut Place) -> i
 /// Returns where the live block lies that has an address in it.
 pub(super) fn around(address: u64) -> Result<Place, Failure> {
     let found = blocks().at_or_before(address);
-    let found = found.and_then(|(start, raw)| within(Marked(raw.to_bits()), start, address));
-    found.ok_or_else(|| Failure::not_a_block(address))
+    let found = found.map(|(start, raw)| within(Marked(raw.to_bits()), start, address)).transpose()?;
+    found.flatten().ok_or_else(|| Failure::not_a_block(address))
 }
 
 /// Returns where a block lies that the tree had at a start, if it is live and an address lies in it.
-fn within(marked: Marked, start: u64, address: u64) -> Option<Place> {
+fn within(marked: Marked, start: u64, address: u64) -> Result<Option<Place>, Failure> {
     let found = (start, marked.raw());
-    let place = on!(ponds::of_block(marked.device()), of => place_within(&of.allocator, found, address));
-    place.map(|place| marked.place(place))
+    let place = on!(pond_of(marked)?, of => place_within(&of.allocator, found, address));
+    Ok(place.map(|place| marked.place(place)))
+}
+
+/// Returns the allocator of a block, unless that is a parent process's.
+fn pond_of(marked: Marked) -> Result<&'static Pond, Failure> {
+    ponds::of_block(marked.device()).ok_or_else(fork::inherited)
 }
 
 thread_local! {

@@ -47,7 +47,7 @@ impl Pond {
         if is_simulated {
             return Ok(Pond::Sim(Of::new(device::open_sim(number)?, conf, number)?));
         }
-        let cuda = Cuda::builder().device(number as usize).shareable_pages(shares_pages()).build()?;
+        let cuda = device::open_cuda(Cuda::builder().device(number as usize).shareable_pages(shares_pages()))?;
         Ok(Pond::Cuda(Of::new(cuda, conf, number)?))
     }
 }

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use millpond::ENVIRONMENT;
 use millpond::conf;
 use millpond::settings::Options;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::pond::{Pond, on};
 use crate::code::Failure;
+use crate::fork;
 use crate::torch::{DEVICES, is_simulated};
 
 /// The allocator of each device, or null. One that is there stays as long as the process.
@@ -47,23 +48,40 @@ pub(super) fn get(device: i32) -> Result<&'static Pond, Failure> {
 /// Returns the allocator of a device if it was used before.
 #[inline]
 pub(super) fn opened(device: i32) -> Result<Option<&'static Pond>, Failure> {
-    let place = place(device)?;
     // SAFETY: the pointer is null, or one that `make` leaked.
-    Ok(unsafe { PONDS[place].load(Ordering::Acquire).as_ref() })
+    match unsafe { PONDS[place(device)?].load(Ordering::Acquire).as_ref() } {
+        Some(pond) => Ok(Some(pond)),
+        None => fork::DEVICES.check().map(|()| None),
+    }
 }
 
-/// Returns the allocator of the device whose number a block has. Blocks are of devices in use.
+/// Returns the allocator of the device whose number a block has; `None` in a child of the process that made the block.
 #[inline]
-pub(super) fn of_block(device: usize) -> &'static Pond {
+pub(super) fn of_block(device: usize) -> Option<&'static Pond> {
     // SAFETY: as in `opened`.
     match unsafe { PONDS[device].load(Ordering::Acquire).as_ref() } {
-        Some(pond) => pond,
-        None => panic!("a block is of device {device}, which was never used"),
+        None if !fork::DEVICES.is_inherited() => panic!("a block is of device {device}, which was never used"),
+        pond => pond,
     }
+}
+
+/// Forgets the allocators of a parent process, in the child of a `fork`.
+pub(crate) fn disown() {
+    for pond in PONDS.iter().filter(|pond| !pond.load(Ordering::Acquire).is_null()) {
+        pond.store(ptr::null_mut(), Ordering::Release);
+    }
+}
+
+/// Returns what allocators are made with. In a child of a process that has made some, a thread of the parent may hold
+/// the lock for ever.
+fn plan() -> Result<MutexGuard<'static, Plan>, Failure> {
+    fork::DEVICES.check()?;
+    Ok(PLAN.lock())
 }
 
 #[cold]
 fn make(place: usize) -> Result<&'static Pond, Failure> {
+    fork::begin_devices()?;
     let plan = PLAN.lock();
     if let Some(pond) = opened(place as i32)? {
         return Ok(pond);
@@ -80,7 +98,7 @@ fn make(place: usize) -> Result<&'static Pond, Failure> {
 /// Sets the configuration of allocators that are made later.
 pub(super) fn configure(conf: Option<&str>) -> Result<(), Failure> {
     options(conf)?;
-    let mut plan = PLAN.lock();
+    let mut plan = plan()?;
     if PONDS.iter().any(|pond| !pond.load(Ordering::Acquire).is_null()) {
         return Err(Failure::bad_argument("a device is in use already, with the configuration that it began with"));
     }
@@ -90,7 +108,7 @@ pub(super) fn configure(conf: Option<&str>) -> Result<(), Failure> {
 
 /// Returns the configuration in its canonical form.
 pub(super) fn configuration() -> Result<String, Failure> {
-    Ok(conf::write(&options(PLAN.lock().conf.as_deref())?))
+    Ok(conf::write(&options(plan()?.conf.as_deref())?))
 }
 
 /// Parses a configuration, or that of the environment.
@@ -110,7 +128,7 @@ pub(super) fn set_fraction(device: i32, fraction: f64) -> Result<(), Failure> {
     if !(0.0..=1.0).contains(&fraction) {
         return Err(Failure::bad_argument(format!("the share {fraction} is not from 0 to 1")));
     }
-    let mut plan = PLAN.lock();
+    let mut plan = plan()?;
     plan.fractions[place] = Some(fraction);
     if let Some(pond) = opened(device)? {
         on!(pond, of => of.allocator.set_memory_fraction(fraction));
@@ -121,7 +139,7 @@ pub(super) fn set_fraction(device: i32, fraction: f64) -> Result<(), Failure> {
 /// Returns the share of a device's memory that may be reserved.
 pub(super) fn fraction(device: i32) -> Result<f64, Failure> {
     let place = place(device)?;
-    let plan = PLAN.lock();
+    let plan = plan()?;
     match plan.fractions[place] {
         Some(fraction) => Ok(fraction),
         None => Ok(options(plan.conf.as_deref())?.memory_fraction),

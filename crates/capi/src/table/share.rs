@@ -15,6 +15,7 @@ use super::types::{Page, Pages};
 use super::{blocks, ponds};
 use crate::boundary::{self, Out};
 use crate::code::{Code, Failure};
+use crate::fork;
 use crate::torch::SHARES_PAGES;
 
 /// What was imported and not ended, by its address: the device, and the memory.
@@ -103,6 +104,7 @@ pub(super) unsafe extern "C" fn close_shared(address: *mut c_void) -> i32 {
         if address.is_null() {
             return Ok(());
         }
+        fork::DEVICES.check()?;
         let address = address.addr() as u64;
         let ended = IMPORTS.lock().remove(&address);
         let (device, imported) = ended.ok_or_else(|| {

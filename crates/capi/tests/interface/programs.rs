@@ -148,6 +148,26 @@ fn threads() {
     on_both("threads");
 }
 
+/// Children of a process, which cannot use what it has made. Leaks are not looked for: they copy what their parent has.
+#[test]
+fn fork() {
+    let program = watched("fork", "fork");
+    for (mut command, device) in [(on_sim(&program), "sim"), (on_cuda(&program), "cuda")] {
+        command.env("ASAN_OPTIONS", "detect_leaks=0");
+        run(command.env("MILLPOND_TORCH_DEVICE", device));
+    }
+}
+
+/// A process that has loaded the library twice.
+#[test]
+fn copies() {
+    let copy = library().join("another-copy.so");
+    fs::copy(built("libmillpond_capi.so"), &copy).expect("a copy of the library");
+    let program = watched("copies", "copies");
+    run(on_sim(&program).env("COPY", &copy));
+    run(on_cuda(&program).env("COPY", &copy));
+}
+
 #[test]
 fn torch() {
     let program = watched("torch", "torch");
