@@ -1,11 +1,13 @@
 """Builds the wheel of the package, as PEP 517 asks: a zip file with the modules, the library and the shims.
 
 The library and the shims lie in the folder that MILLPOND_STAGE names, where scripts/wheel.sh has put them. Without that
-variable the library is built here, with Cargo, and the wheel has no compiled shim.
+variable the library is built here, with Cargo, and the wheel has no compiled shim. Cargo says which crates the library is
+linked with, too: their licences go with it.
 """
 
 import base64
 import hashlib
+import json
 import os
 import pathlib
 import platform
@@ -59,14 +61,52 @@ def _contents():
     return files
 
 
-def _metadata(version):
+def _linked():
+    """Returns the packages of others that the library is linked with, as Cargo describes them."""
+    command = ["cargo", "metadata", "--locked", "--format-version", "1", "--manifest-path", str(ROOT / "Cargo.toml")]
+    target = f"{platform.machine()}-unknown-linux-gnu"
+    said = json.loads(subprocess.run([*command, "--filter-platform", target], check=True, capture_output=True).stdout)
+    packages = {package["id"]: package for package in said["packages"]}
+    needs = {
+        node["id"]: [each["pkg"] for each in node["deps"] if any(kind["kind"] is None for kind in each["dep_kinds"])]
+        for node in said["resolve"]["nodes"]
+    }
+    open_ids = [id for id, package in packages.items() if package["name"] == "millpond-capi"]
+    seen = set()
+    while open_ids:
+        id = open_ids.pop()
+        runs = any("proc-macro" in target["kind"] for target in packages[id]["targets"])
+        if id not in seen and not runs:
+            seen.add(id)
+            open_ids += needs[id]
+    linked = (packages[id] for id in seen if packages[id]["source"] is not None)
+    return sorted(linked, key=lambda package: (package["name"], package["version"]))
+
+
+def _licences():
+    """Returns the texts of all licences, by their names in the wheel."""
+    texts = {name: (ROOT / name).read_bytes() for name in ("LICENSE-APACHE", "LICENSE-MIT")}
+    for package in _linked():
+        folder = pathlib.Path(package["manifest_path"]).parent
+        place = f"third-party/{package['name']}-{package['version']}"
+        # What a crate compiles of others, such as zstd, lies in folders of its own.
+        kinds = re.compile("(licen[cs]e|copying|copyright|notice|unlicense)", re.IGNORECASE)
+        paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and kinds.match(path.name)]
+        texts.update({f"{place}/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in paths})
+        if not paths:
+            texts[f"{place}/LICENSE"] = f"{package['license']}, {package['repository'] or package['name']}\n".encode()
+    return texts
+
+
+def _metadata(version, licences):
     readme = (HERE / "README.md").read_text(encoding="utf-8")
     lines = [
-        "Metadata-Version: 2.1",
+        "Metadata-Version: 2.4",
         "Name: millpond",
         f"Version: {version}",
         "Summary: Millpond for PyTorch: every CUDA tensor of a program in a caching allocator written in Rust",
-        "License: MIT OR Apache-2.0",
+        "License-Expression: MIT OR Apache-2.0",
+        *(f"License-File: {name}" for name in licences),
         "Requires-Python: >=3.10",
         "Description-Content-Type: text/markdown",
     ]
@@ -76,8 +116,9 @@ def _metadata(version):
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     version, tag = _version(), _tag()
     info = f"millpond-{version}.dist-info"
+    licences = _licences()
     texts = {
-        f"{info}/METADATA": _metadata(version),
+        f"{info}/METADATA": _metadata(version, licences),
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: millpond\nRoot-Is-Purelib: false\nTag: {tag}\n",
         f"{info}/entry_points.txt": "[torch.backends]\nmillpond = millpond._autoload:autoload\n",
     }
@@ -94,6 +135,8 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
             put(path, source.read_bytes())
         for path, text in texts.items():
             put(path, text.encode())
+        for path, text in licences.items():
+            put(f"{info}/licenses/{path}", text)
         records.append(f"{info}/RECORD,,")
         wheel.writestr(f"{info}/RECORD", "\n".join(records) + "\n")
     return name

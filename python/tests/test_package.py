@@ -96,7 +96,22 @@ class Package(unittest.TestCase):
         self.assertIn("a process cannot go back", run(code.format("millpond.torch.disable()")))
         self.assertIn("call millpond.torch.enable()", run(code.format("millpond.torch.stats()"), version="2.11.0"))
 
-    def test_torch_finds_the_entry_point(self):
+    def test_the_wheel_has_the_licences_of_all_that_is_in_it(self) -> None:
+        package = importlib.metadata.distribution("millpond")
+        self.assertEqual(package.metadata["License-Expression"], "MIT OR Apache-2.0")
+        named = package.metadata.get_all("License-File") or []
+        self.assertLessEqual({"LICENSE-MIT", "LICENSE-APACHE"}, set(named))
+        folder = pathlib.Path(str(package.locate_file(f"millpond-{package.version}.dist-info"))) / "licenses"
+        found = {name: (folder / name).read_text(errors="replace") for name in named}
+        self.assertIn("Permission is hereby granted", found["LICENSE-MIT"])
+        self.assertIn("Apache License", found["LICENSE-APACHE"])
+        # The library is linked with these, whose licences ask for their text to go with it.
+        for name in ("serde_json", "zstd-sys", "parking_lot", "cudarc"):
+            texts = [text for path, text in found.items() if path.startswith(f"third-party/{name}-")]
+            self.assertTrue(texts and all(texts), name)
+        self.assertTrue(any("Facebook" in text or "Meta Platforms" in text for text in found.values()), "that of zstd in C")
+
+    def test_torch_finds_the_entry_point(self) -> None:
         points = [point for point in importlib.metadata.entry_points(group="torch.backends") if point.name == "millpond"]
         self.assertEqual(len(points), 1)
         code = f"from {points[0].module} import {points[0].attr} as load\ntry: load(); print('loaded')\n" \
