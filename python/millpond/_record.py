@@ -1,71 +1,167 @@
 """Recordings of programs as traces, and the page that shows one."""
 
-import json
+import contextlib
 import os
 import pathlib
+import secrets
 import shutil
 import subprocess
 import tempfile
 import time
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
-from millpond import _library
-from millpond._library import Error
+from millpond import _facts, _library
+from millpond._library import BadValue, Error
+
+# What names a file, as in Python's own functions.
+Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 # The devices that are being recorded.
-_recorded = set()
+_recorded: set[int] = set()
 
 
-def stem(path):
-    """Returns the name of a file without what tells its format."""
-    name = pathlib.Path(path).name
+def stem(path: Path) -> str:
+    """Returns the name of a file without what tells its format, as a text that can be shown."""
+    name = os.fsencode(os.path.basename(os.fsdecode(path))).decode(errors="replace")
     for suffix in (".zst", ".gz", ".trace", ".pickle", ".pkl", ".pt", ".json"):
         name = name.removesuffix(suffix)
     return name or "recording"
 
 
+def resolved(path: Path) -> pathlib.Path:
+    """Returns where a file will be, whatever folder is the current one then.
+
+    Raises ``TypeError`` for what is no path, and ``Error`` for one where no file can be.
+    """
+    name = os.fsdecode(path)
+    if "\0" in name:
+        raise BadValue(f"millpond: the path {name!r} has an embedded null byte")
+    if not name:
+        raise BadValue("millpond: the path is empty")
+    full = pathlib.Path(os.path.abspath(name))
+    if full.is_dir():
+        raise Error(f"millpond: {full} is a directory, and a file is to be written there")
+    if not full.parent.is_dir():
+        raise Error(f"millpond: there is no folder {full.parent} to write {full.name} into")
+    if not os.access(full if _is_special(full) else full.parent, os.W_OK):
+        raise Error(f"millpond: {full} may not be written: the permissions of {full.parent} do not let this user")
+    return full
+
+
+def _is_special(path: pathlib.Path) -> bool:
+    """Returns whether a path names a device or a pipe, which is written to and not replaced."""
+    return path.exists() and not path.is_file()
+
+
+@contextlib.contextmanager
+def _replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Gives a path beside another one. What is written there takes the other's place at the end, whole or not at all."""
+    if _is_special(path):
+        yield path
+        return
+    # A link stays, and what it names is replaced.
+    target = pathlib.Path(os.path.realpath(path))
+    # What the name ends in decides on the format.
+    suffix = target.suffix if target.suffix in (".gz", ".zst") else ""
+    beside = target.parent / f".millpond-{secrets.token_hex(8)}{suffix}"
+    try:
+        yield beside
+        if target.exists():
+            shutil.copymode(target, beside)
+        os.replace(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
 class Recording:
     """What a program asks of the allocator of one device, from ``start`` to ``stop``, as a trace in a file."""
 
-    def __init__(self, path, device, facts):
-        self.path, self._device, self._facts = pathlib.Path(path), device, facts
-        self._number = self._began = None
+    def __init__(self, path: Path, device: Callable[[], int], facts: Callable[[int], Mapping[str, object]]) -> None:
+        self.path = path
+        self._device, self._facts_of = device, facts
+        self._facts: dict[str, _facts.Fact] = {}
+        # The device while it is being recorded, and what was recorded from then on until it is written.
+        self._number: int | None = None
+        self._taken: int | None = None
+        self._began, self._process = 0.0, 0
 
-    def start(self):
-        """Begins to record. Raises ``Error`` if the device is being recorded already. Returns the recording."""
+    def start(self) -> "Recording":
+        """Begins to record. Returns the recording.
+
+        Raises ``Error``, and records nothing, if the device is being recorded already, and if the file cannot be written
+        or a fact is not one: then it is also a ``ValueError`` or a ``TypeError``.
+        """
+        if self._taken is not None:
+            raise Error(f"millpond: the recording was not written to {os.fsdecode(self.path)}: call stop() again before it is started anew")
+        path = resolved(self.path)
         number = self._device()
+        facts = _facts.checked(self._facts_of(number))
         if number in _recorded:
             raise Error(f"millpond: device {number} is being recorded already")
-        folder = self.path.parent
-        if not folder.is_dir():
-            raise Error(f"millpond: there is no folder {folder} to write {self.path.name} into")
         _library.call("record_start", number)
         _recorded.add(number)
-        self._number, self._began = number, time.monotonic()
+        self.path, self._facts = path, facts
+        self._number, self._began, self._process = number, time.monotonic(), os.getpid()
         return self
 
-    def stop(self):
-        """Ends the recording, and writes the file. Raises ``Error`` if that was not begun, or cannot be written."""
-        if self._number is None:
-            raise Error("millpond: the recording was not started")
-        number, self._number = self._number, None
-        facts = {**self._facts(number), "seconds": round(time.monotonic() - self._began, 6)}
-        _recorded.discard(number)
-        try:
-            _library.call("record_stop", number, os.fsencode(self.path), json.dumps(facts).encode())
-        except Error:
-            _library.drop_recording(number)
-            raise
+    def stop(self, path: Path | None = None) -> None:
+        """Ends the recording, and writes the file: ``path``, or the one that was named at first.
 
-    def __enter__(self):
+        Raises ``Error`` if that was not begun, or cannot be written. What was recorded is kept then, and the next call
+        writes it.
+        """
+        if self._number is not None:
+            number, self._number = self._number, None
+            _recorded.discard(number)
+            self._facts["seconds"] = round(time.monotonic() - self._began, 6)
+            self._taken = _library.take_recording(number)
+        if self._taken is None:
+            raise Error("millpond: the recording was not started, or is written")
+        named = self.path if path is None else path
+        try:
+            target = resolved(named)
+            with _replacing(target) as beside:
+                _library.call("recording_write", self._taken, os.fsencode(beside), _facts.header(self._facts))
+        except (OSError, Error) as error:
+            said = str(error).removeprefix("millpond: ")
+            raise Error(
+                f"millpond: the recording is not written to {os.fsdecode(named)}: {said}. It is kept: call stop() again, or "
+                "stop(path) for another place"
+            ) from error
+        self._drop()
+        self.path = target
+
+    def _drop(self) -> None:
+        if self._taken is not None:
+            _library.drop_recording(self._taken)
+            self._taken = None
+
+    def __enter__(self) -> "Recording":
         return self.start()
 
-    def __exit__(self, kind, error, trace):
-        # What an error ended is worth looking at, too.
-        self.stop()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        # What an error ended is worth looking at, too. In a child of `fork` it is the parent's.
+        if self._process == os.getpid() and (self._number is not None or self._taken is not None):
+            self.stop()
+
+    def __del__(self) -> None:
+        # Nobody can end it any more.
+        number, self._number = self._number, None
+        if number is not None and self._process == os.getpid():
+            warnings.warn(f"the recording {os.fsdecode(self.path)} is dropped: it was not stopped", ResourceWarning, source=self)
+            _recorded.discard(number)
+            with contextlib.suppress(Error):
+                self._taken = _library.take_recording(number)
+        self._drop()
 
 
-def _command():
-    """Returns the path of the command ``millpond``."""
+def command() -> str:
+    """Returns the path of the command ``millpond``. Raises ``Error`` if it is not there."""
     found = os.environ.get("MILLPOND_COMMAND") or shutil.which("millpond")
     if found is None:
         raise Error(
@@ -76,7 +172,7 @@ def _command():
     return found
 
 
-def _run(arguments):
+def _run(arguments: Sequence[str | os.PathLike[str]]) -> None:
     try:
         done = subprocess.run(arguments, capture_output=True, text=True)
     except OSError as error:
@@ -86,17 +182,17 @@ def _run(arguments):
         raise Error(f"millpond: `{shown}` has failed with exit code {done.returncode}: {done.stderr.strip()}")
 
 
-def report(path, out=None, policies=("classic", "paged"), options=()):
+def report(path: Path, out: Path | None, policies: Sequence[str], options: Sequence[str]) -> pathlib.Path:
     """Writes the page of a recording; see ``millpond.torch.report``."""
-    path = pathlib.Path(path)
-    out = path.with_name(stem(path) + ".html") if out is None else pathlib.Path(out)
+    path = pathlib.Path(os.fsdecode(path))
+    out = path.with_name(stem(path) + ".html") if out is None else pathlib.Path(os.fsdecode(out))
     if not path.is_file():
         raise Error(f"millpond: there is no file {path}")
-    command = _command()
+    found = command()
     with tempfile.TemporaryDirectory() as folder:
         if path.suffix in (".pickle", ".pkl", ".pt", ".json"):
             imported = pathlib.Path(folder, path.stem + ".trace.zst")
-            _run([command, "import", path, "-o", imported])
+            _run([found, "import", path, "-o", imported])
             path = imported
-        _run([command, "report", path, "-o", out, "--policy", ",".join(policies), *options])
+        _run([found, "report", path, "-o", out, "--policy", ",".join(policies), *options])
     return out

@@ -10,17 +10,30 @@ no names for is here.
 import ctypes
 import json
 import os
+import operator
 import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from millpond import _library, _record, _shim
-from millpond._library import Error
+from millpond._library import BadType, BadValue, Error
+
+if TYPE_CHECKING:
+    import pathlib
+
+    import torch
+
+    # What torch takes for a device: a number, a text such as "cuda:1", or a torch.device.
+    Device: TypeAlias = int | str | torch.device
 
 __all__ = [
     "Error", "conf", "disable", "enable", "is_enabled", "memory_summary", "record", "report", "snapshot", "stats",
 ]
 
 _lock = threading.Lock()
-_loaded = None
+_loaded: ctypes.CDLL | None = None
+# The configuration that enable() was called with.
+_asked: str | None = None
 
 _TOO_LATE = (
     "millpond: enable() must run before the first CUDA use in this process: PyTorch's CUDA allocator is already "
@@ -30,7 +43,7 @@ _TOO_LATE = (
 )
 
 
-def enable(conf=None):
+def enable(conf: str | None = None) -> None:
     """Puts Millpond in the place of PyTorch's CUDA allocator, for the rest of the process.
 
     ``conf`` has the configuration, in the grammar of ``PYTORCH_CUDA_ALLOC_CONF``, such as ``"policy:classic"``. Without it
@@ -40,10 +53,10 @@ def enable(conf=None):
     Raises ``Error``, and changes nothing, if torch is missing or of a version that is not served, if the configuration has
     a mistake, or if CUDA memory is in use already.
     """
-    global _loaded
+    global _asked, _loaded
     with _lock:
         if _loaded is not None:
-            if conf is not None and conf != _loaded.conf:
+            if conf is not None and conf != _asked:
                 raise Error("millpond: enabled already, with another configuration")
             return
         try:
@@ -65,11 +78,10 @@ def enable(conf=None):
         reason = ctypes.create_string_buffer(4000)
         if shim.millpond_shim_install(_library.address(), reason, len(reason)) != 0:
             raise Error(f"millpond: {reason.value.decode()}")
-        shim.conf = conf
-        _loaded = shim
+        _asked, _loaded = conf, shim
 
 
-def disable():
+def disable() -> NoReturn:
     """Raises ``Error``: a process that has begun with Millpond ends with it, because its tensors live there."""
     raise Error(
         "millpond: a process cannot go back: its tensors live in Millpond, and PyTorch's allocator cannot free them. Run it "
@@ -78,45 +90,63 @@ def disable():
     )
 
 
-def is_enabled():
+def is_enabled() -> bool:
     """Returns whether Millpond serves this process."""
     return _loaded is not None
 
 
-def conf():
+def conf() -> str:
     """Returns the configuration in its canonical form: the keys that differ from the defaults."""
     return _library.text("configuration")
 
 
-def _device(device):
+def _device(device: "Device | None") -> int:
+    """Returns the number of a device, the current one without a number, as torch does.
+
+    Raises ``Error`` if there is no such device: it is also a ``ValueError`` or a ``TypeError``.
+    """
     import torch
 
     if not is_enabled():
         raise Error("millpond: not enabled: call millpond.torch.enable() before the first use of CUDA")
     torch.cuda.init()
-    if device is None:
-        return torch.cuda.current_device()
-    return torch.device(device).index or 0 if isinstance(device, (str, torch.device)) else int(device)
+    named: Any = torch.device(device) if isinstance(device, str) else device
+    if isinstance(named, torch.device):
+        if named.type != "cuda":
+            raise BadValue(f"millpond: Expected a cuda device, but got: {device}")
+        named = named.index
+    if named is None:
+        return int(torch.cuda.current_device())
+    try:
+        # A torch.cuda.device, which is a context, has its number there.
+        number = operator.index(getattr(named, "idx", named))
+    except TypeError:
+        raise BadType(f"millpond: {device!r} is no device: name a number, a text such as 'cuda:1' or a torch.device") from None
+    count = torch.cuda.device_count()
+    if not 0 <= number < count:
+        raise BadValue(f"millpond: Invalid device argument {number}: there are {count} devices, with numbers from 0")
+    return number
 
 
-def stats(device=None):
+def stats(device: "Device | None" = None) -> dict[str, int]:
     """Returns all statistics of a device as a dict of numbers: those of ``torch.cuda.memory_stats`` under the same keys, what
     the policy ``paged`` has done with pages (``pages.*``), what is reserved beyond what is live (``slack.*``), and what the
     driver was asked (``driver.*``)."""
-    return json.loads(_library.text("stats_json", _device(device)))
+    found: dict[str, int] = json.loads(_library.text("stats_json", _device(device)))
+    return found
 
 
-def memory_summary(device=None, abbreviated=False):
+def memory_summary(device: "Device | None" = None, abbreviated: bool = False) -> str:
     """Returns the table of ``torch.cuda.memory_summary``, with Millpond's sections on pages, slack and the device."""
     return _library.text("summary", _device(device), int(abbreviated))
 
 
-def snapshot():
+def snapshot() -> dict[str, Any]:
     """Returns what ``torch.cuda.memory._snapshot`` does, with Millpond's statistics of each device under ``millpond``."""
     import torch
 
     _device(None)
-    taken = torch.cuda.memory._snapshot()
+    taken: dict[str, Any] = torch.cuda.memory._snapshot()
     taken["millpond"] = {
         "version": _library.version(),
         "conf": conf(),
@@ -125,18 +155,20 @@ def snapshot():
     return taken
 
 
-def record(path, device=None, **facts):
+def record(path: _record.Path, device: "Device | None" = None, **facts: object) -> _record.Recording:
     """Returns a recording of what the program asks of a device's allocator, as a trace that ``millpond replay`` reads.
 
         with millpond.torch.record("train.trace.zst"):
             train()
 
     or ``recording.start()`` and ``recording.stop()``, which writes the file, compressed if its name ends in ``.zst`` or
-    ``.gz``. Blocks that are live at the start are not in the trace, so begin in front of the model. Meanwhile each
-    request takes a lock that all streams share. ``facts`` become part of the header, such as ``workload="my program"``.
+    ``.gz``. If that fails, what was recorded is kept: ``stop()`` or ``stop(path)`` writes it later. The path is that at
+    the start, and the file is whole or not there. Blocks that are live at the start are not in the trace, so begin in front of the model. Meanwhile each
+    request takes a lock that all streams share. ``facts`` become part of the header, such as ``workload="my program"``:
+    texts, paths, finite numbers, also of NumPy, ``True``, ``False``, ``None``, and lists and dicts of them.
     """
 
-    def facts_of(number):
+    def facts_of(number: int) -> dict[str, object]:
         import torch
 
         found = {"workload": _record.stem(path), "conf": conf(), "torch": str(torch.__version__)}
@@ -145,7 +177,12 @@ def record(path, device=None, **facts):
     return _record.Recording(path, lambda: _device(device), facts_of)
 
 
-def report(path, out=None, policies=("classic", "paged"), options=()):
+def report(
+    path: _record.Path,
+    out: _record.Path | None = None,
+    policies: Sequence[str] = ("classic", "paged"),
+    options: Sequence[str] = (),
+) -> "pathlib.Path":
     """Writes a page that shows what memory was used for, of a trace or of a file that
     ``torch.cuda.memory._dump_snapshot`` wrote. Returns its path: ``out``, or that of the file with ``.html``.
 
@@ -155,7 +192,7 @@ def report(path, out=None, policies=("classic", "paged"), options=()):
     return _record.report(path, out, policies, options)
 
 
-def _is_used(device):
+def _is_used(device: int) -> bool:
     import torch
 
-    return torch.cuda.memory_stats(device).get("num_device_alloc", 0) > 0
+    return bool(torch.cuda.memory_stats(device).get("num_device_alloc", 0) > 0)

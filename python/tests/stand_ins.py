@@ -10,16 +10,27 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import unittest
 
 TORCH = """
 __version__ = "2.11.0+cu130"
 class version:
     cuda, hip, git_version = "13.0", None, "0" * 40
 class cuda:
+    chosen = 0
     init = staticmethod(lambda: None)
-    current_device = staticmethod(lambda: 0)
+    current_device = staticmethod(lambda: cuda.chosen)
+    device_count = staticmethod(lambda: 3)
     get_device_name = staticmethod(lambda device: f"stand-in {device}")
-class device: pass
+    class device:
+        def __init__(self, idx): self.idx = idx
+class device:
+    def __init__(self, text):
+        self.type, _, number = text.partition(":")
+        if self.type not in ("cpu", "cuda", "meta"):
+            raise RuntimeError(f"Expected one of cpu, cuda, meta device type at start of device string: {text}")
+        self.index = int(number) if number else None
+    def __repr__(self): return self.type if self.index is None else f"{self.type}:{self.index}"
 """
 
 CUPY = """
@@ -85,16 +96,24 @@ int millpond_shim_install(const void *table, char *out, size_t room) { return 0;
 """
 
 
-def driver():
+def driver() -> str | None:
     """Returns the path of the simulated driver, which scripts/python.sh builds, or ``None``."""
     path = os.environ.get("MILLPOND_TEST_DRIVER", "")
     return path if pathlib.Path(path).is_file() else None
 
 
-def run(code, modules, environment=None, needs_shim=False):
+def run(
+    code: str,
+    modules: dict[str, str],
+    environment: dict[str, str] | None = None,
+    needs_shim: bool = False,
+    is_quiet: bool = False,
+    code_at_end: int = 0,
+) -> str:
     """Runs code in a process of its own that finds these modules, texts by file name. Returns its output.
 
-    With ``needs_shim`` it finds a shim that does nothing, too; without a C compiler ``None`` is returned then.
+    With ``needs_shim`` it finds a shim that does nothing, too; without a C compiler the test is skipped then. With
+    ``is_quiet`` it may print no errors. It must end with ``code_at_end``.
     """
     with tempfile.TemporaryDirectory() as folder:
         for name, text in modules.items():
@@ -106,13 +125,13 @@ def run(code, modules, environment=None, needs_shim=False):
         if needs_shim:
             compiler, source, shim = shutil.which("cc"), pathlib.Path(folder, "shim.c"), pathlib.Path(folder, "shim.so")
             if compiler is None:
-                return None
+                raise unittest.SkipTest("there is no C compiler")
             source.write_text(SHIM)
             subprocess.run([compiler, "-w", "-shared", "-fPIC", source, "-o", shim], check=True)
             clean["MILLPOND_SHIM"] = str(shim)
         command = [sys.executable, "-c", code]
         clean.update(environment or {})
         done = subprocess.run(command, capture_output=True, text=True, env=clean, timeout=100)
-    if done.returncode != 0:
-        raise AssertionError(done.stdout + done.stderr)
+    if done.returncode != code_at_end or (is_quiet and done.stderr):
+        raise AssertionError(f"exit code {done.returncode}: {done.stdout}{done.stderr}")
     return done.stdout
