@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Installs the Python package into an empty virtual environment, and runs its tests there. Needs neither a GPU nor
-# PyTorch nor the network. Where there is no Python 3.10 with venv, it says so and does nothing.
+# Installs the Python package into an empty virtual environment, and runs its tests there; checks its types with mypy.
+# Needs neither a GPU nor PyTorch, nor the network for anything but mypy, which is fetched once. Without a Python 3.10 with
+# venv it says so and does nothing.
+# MYPY           the command mypy, in place of the one that is fetched
 # TORCH_PYTHON   a Python that has PyTorch (a virtual environment's): the programs of benches/torch run with it on the
 #                processor, in the sizes of a test
 set -euo pipefail
@@ -27,9 +29,22 @@ fi
 MILLPOND_STAGE="$(cd "$stage" && pwd)" "$stage/venv/bin/python" -m pip install --quiet --no-index --no-deps \
     --disable-pip-version-check ./python
 export MILLPOND_TEST_DRIVER="$built/libmillpond_cuda_driver.so" MILLPOND_TEST_COMMAND="$target/debug/millpond"
-for name in test_package test_hooks test_record; do
+for name in test_package test_hooks test_record test_processes; do
     "$stage/venv/bin/python" "python/tests/$name.py"
 done
+# The package and its tests as they lie here, and a program that uses the installed package.
+mypy="${MYPY:-$target/python-mypy/bin/mypy}"
+if [ -z "${MYPY:-}" ] && ! "$mypy" --version >/dev/null 2>&1; then
+    "$python" -m venv --clear "$target/python-mypy"
+    "$target/python-mypy/bin/python" -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 10 \
+        mypy==2.4.1 || true
+fi
+if "$mypy" --version >/dev/null 2>&1; then
+    (cd python && "$mypy" --config-file pyproject.toml --cache-dir "$stage/mypy")
+    "$mypy" --strict --python-executable "$stage/venv/bin/python" --cache-dir "$stage/mypy" python/tests/typed.py
+else
+    echo "python.sh: SKIPPED: mypy is not here and cannot be fetched: the package's types are not checked" >&2
+fi
 if [ -n "${TORCH_PYTHON:-}" ]; then
     export OMP_NUM_THREADS=1
     "$TORCH_PYTHON" benches/torch/programs.py --device cpu --tiny --together --rounds 1 --steps 4

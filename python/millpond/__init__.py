@@ -3,4 +3,4 @@
 from millpond._library import Error, version
 
 __all__ = ["Error", "__version__", "version"]
-__version__ = version()
+__version__: str = version()

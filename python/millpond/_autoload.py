@@ -3,7 +3,7 @@
 import os
 
 
-def autoload():
+def autoload() -> None:
     """Enables Millpond if the environment has ``MILLPOND_TORCH=1``."""
     wish = os.environ.get("MILLPOND_TORCH", "")
     if wish in ("", "0"):

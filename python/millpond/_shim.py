@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import sys
+from types import ModuleType
 
 from millpond._library import Error
 
@@ -19,7 +20,7 @@ FIRST, LAST = 11, 15
 _FOLDER = pathlib.Path(__file__).parent / "shim"
 
 
-def release(torch):
+def release(torch: ModuleType) -> str:
     """Returns the version of torch without what stands behind ``+``, after checking that it can be served.
 
     Raises ``Error`` otherwise.
@@ -40,28 +41,34 @@ def release(torch):
     return name.split("+")[0]
 
 
-def _prebuilt(torch, version):
+def shims() -> list[pathlib.Path]:
+    """Returns the compiled shims in the package, each named by the torch that it is for."""
+    return sorted(_FOLDER.glob("*.so"))
+
+
+def _prebuilt(torch: ModuleType, version: str) -> pathlib.Path | None:
     git = str(getattr(torch.version, "git_version", ""))
     path = _FOLDER / f"{version}-{git[:12]}.so"
     abi = getattr(torch, "compiled_with_cxx11_abi", lambda: True)()
     return path if abi and path.is_file() else None
 
 
-def _compiled(torch, version, why):
+def _compiled(torch: ModuleType, version: str, why: str) -> str:
     """Compiles the shim with torch's own means, which keep it for the next time."""
     try:
         from torch.utils import cpp_extension
 
         minor = int(version.split(".")[1])
         name = f"millpond_shim_{version.replace('.', '_')}_{str(torch.version.git_version)[:12]}"
-        return cpp_extension.load(
+        built: str | None = cpp_extension.load(
             name,
             [str(_FOLDER / "shim.cpp")],
             extra_cflags=["-O2", "-fvisibility=hidden", "-std=c++20" if minor >= 14 else "-std=c++17"],
             extra_include_paths=[str(_FOLDER)],
             with_cuda=True,
             is_python_module=False,
-        ) or str(pathlib.Path(cpp_extension._get_build_directory(name, verbose=False)) / f"{name}.so")
+        )
+        return built or str(pathlib.Path(cpp_extension._get_build_directory(name, verbose=False)) / f"{name}.so")
     except Exception as error:
         raise Error(
             f"millpond: {why}, and it cannot be compiled here, which takes a C++ compiler, ninja and CUDA's headers "
@@ -69,11 +76,11 @@ def _compiled(torch, version, why):
         ) from error
 
 
-def load(torch):
+def load(torch: ModuleType) -> ctypes.CDLL:
     """Returns the shim for this torch, loaded. Raises ``Error`` if there is none."""
     version = release(torch)
     named = os.environ.get("MILLPOND_SHIM")
-    path = named or _prebuilt(torch, version)
+    path: str | pathlib.Path | None = named or _prebuilt(torch, version)
     if path is None:
         why = f"the package has no shim for torch {torch.__version__} (commit {str(torch.version.git_version)[:12]})"
         path = _compiled(torch, version, why)

@@ -7,16 +7,22 @@ Each allocation is for the stream that is current then, and memory is granted ag
 array that is used on another one is told with ``record_stream``.
 """
 
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
 from millpond import _pond
 from millpond._library import Error
+
+if TYPE_CHECKING:
+    import cupy
 
 __all__ = [
     "Error", "disable", "empty_cache", "enable", "is_enabled", "memory_summary", "record_stream", "release_stream",
     "set_limit", "stats", "trim",
 ]
 
-_module = None
-_before = None
+_module: ModuleType | None = None
+_before: Any = None
 
 
 class _Block:
@@ -24,15 +30,16 @@ class _Block:
 
     __slots__ = ("address", "pond")
 
-    def __init__(self, pond, address):
+    def __init__(self, pond: _pond.Pond, address: int) -> None:
         self.pond, self.address = pond, address
 
-    def __del__(self):
+    def __del__(self) -> None:
         if self.address:
             self.pond.free(self.address)
 
 
-def _allocate(size):
+def _allocate(size: int) -> "cupy.cuda.MemoryPointer":
+    assert _module is not None, "CuPy calls this once it is enabled"
     cuda = _module.cuda
     device = cuda.device.get_device_id()
     pond = _pond.of(device)
@@ -43,7 +50,7 @@ def _allocate(size):
     return cuda.MemoryPointer(cuda.UnownedMemory(address, size, _Block(pond, address), device), 0)
 
 
-def enable(conf=None):
+def enable(conf: str | None = None) -> None:
     """Makes Millpond CuPy's allocator. Arrays that there are already stay where they are.
 
     ``conf`` has the configuration, such as ``"policy:classic"``; without it that of the environment applies, as for
@@ -64,7 +71,7 @@ def enable(conf=None):
     cupy.cuda.set_allocator(_allocate)
 
 
-def disable():
+def disable() -> None:
     """Gives CuPy back the allocator that it had. Arrays that live in Millpond stay there until they are gone."""
     global _module
     if _module is not None:
@@ -72,18 +79,18 @@ def disable():
         _module = None
 
 
-def is_enabled():
+def is_enabled() -> bool:
     """Returns whether Millpond serves CuPy."""
     return _module is not None
 
 
-def _of(device):
+def _of(device: int | None) -> _pond.Pond:
     if _module is None:
         raise Error("millpond: not enabled: call millpond.cupy.enable() first")
     return _pond.of(_module.cuda.device.get_device_id() if device is None else int(device))
 
 
-def record_stream(array, stream):
+def record_stream(array: "cupy.ndarray", stream: "cupy.cuda.Stream") -> None:
     """Tells that an array is used on a stream beside its own: what is queued there until the array is gone comes before
     the next use of its memory.
 
@@ -95,7 +102,7 @@ def record_stream(array, stream):
     pond.record_stream(memory.ptr, stream.ptr)
 
 
-def release_stream(stream, device=None):
+def release_stream(stream: "cupy.cuda.Stream", device: int | None = None) -> None:
     """Forgets a stream on which memory was allocated. Call it before a stream is destroyed: the driver uses handles
     again.
 
@@ -104,26 +111,26 @@ def release_stream(stream, device=None):
     _of(device).release_stream(stream.ptr)
 
 
-def stats(device=None):
+def stats(device: int | None = None) -> dict[str, int]:
     """Returns all statistics of a device as a dict of numbers, under the keys that ``millpond.torch.stats`` has."""
     return _of(device).stats()
 
 
-def memory_summary(device=None, abbreviated=False):
+def memory_summary(device: int | None = None, abbreviated: bool = False) -> str:
     """Returns the statistics of a device as a table."""
     return _of(device).summary(abbreviated)
 
 
-def set_limit(size, device=None):
+def set_limit(size: int | None, device: int | None = None) -> None:
     """Limits the bytes that may be reserved on a device; ``None`` lifts the limit."""
     _of(device).set_limit(size)
 
 
-def trim(size, device=None):
+def trim(size: int, device: int | None = None) -> int:
     """Gives cached memory back until at most ``size`` bytes are reserved. Returns the bytes that are reserved then."""
     return _of(device).trim(size)
 
 
-def empty_cache(device=None):
+def empty_cache(device: int | None = None) -> None:
     """Gives all cached memory of a device back to the driver."""
     _of(device).empty_cache()

@@ -37,7 +37,7 @@ def python_pairs(torch, size, count):
 def on_threads(torch, size, count, number):
     times = []
 
-    def work():
+    def work() -> None:
         with torch.cuda.stream(torch.cuda.Stream()):
             times.append(python_pairs(torch, size, count))
 

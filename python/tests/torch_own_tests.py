@@ -151,7 +151,7 @@ class Worker:
         threading.Thread(target=self.read, daemon=True).start()
         self.found = self.next(300)
 
-    def read(self):
+    def read(self) -> None:
         for line in self.process.stdout:
             if line.startswith("{"):
                 self.lines.put(json.loads(line))
@@ -175,7 +175,7 @@ class Worker:
             return {"became": "fails", "said": f"ended its process, with {self.process.returncode}"}, False
         return said, "test" in said
 
-    def end(self):
+    def end(self) -> None:
         self.process.kill()
         self.process.wait()
         self.errors.close()

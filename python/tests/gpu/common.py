@@ -30,7 +30,7 @@ def expect(condition, *what):
         raise AssertionError(" ".join(str(part) for part in what) or "not so")
 
 
-def tidy():
+def tidy() -> None:
     """Waits for the device, and empties the cache."""
     import torch
 

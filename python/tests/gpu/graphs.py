@@ -10,7 +10,7 @@ from gpu.common import MIB, Absent, child, expect, feature, tidy
 
 
 @feature
-def cuda_graph():
+def cuda_graph() -> None:
     x = torch.zeros(1000, device="cuda")
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -31,7 +31,7 @@ def cuda_graph():
 
 
 @feature
-def graphed_callables():
+def graphed_callables() -> None:
     model = torch.nn.Linear(64, 64).cuda()
     x = torch.randn(8, 64, device="cuda", requires_grad=True)
     graphed = torch.cuda.make_graphed_callables(model, (x,))
@@ -40,7 +40,7 @@ def graphed_callables():
 
 
 @feature
-def mem_pool():
+def mem_pool() -> None:
     pool = torch.cuda.MemPool()
     with torch.cuda.use_mem_pool(pool):
         x = torch.empty(30 * MIB, dtype=torch.uint8, device="cuda")
@@ -57,14 +57,14 @@ def child_of(module):
 
 
 @feature
-def mem_pool_from_allocator():
+def mem_pool_from_allocator() -> None:
     if not (shutil.which("cc") or shutil.which("gcc")):
         raise Absent("SKIPPED: there is no C compiler")
     child_of("sources")
 
 
 @feature
-def checkpoints():
+def checkpoints() -> None:
     child_of("checkpoints")
 
 

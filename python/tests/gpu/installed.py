@@ -13,14 +13,14 @@ def backend():
 
 
 @feature
-def enable_does_not_initialise():
+def enable_does_not_initialise() -> None:
     expect("no no" in child("print('yes' if torch.cuda.is_initialized() else 'no', end=' ')\n"
                             "torch.cuda.is_available(); torch.manual_seed(1)\n"
                             "print('yes' if torch.cuda.is_initialized() else 'no')"))
 
 
 @feature
-def autoload():
+def autoload() -> None:
     if ARGUMENTS.native:
         raise Absent("it is Millpond's")
     code = "import torch; torch.empty(1, device='cuda'); print(torch.cuda.get_allocator_backend())"
@@ -37,7 +37,7 @@ def autoload():
 
 
 @feature
-def too_late():
+def too_late() -> None:
     if ARGUMENTS.native:
         raise Absent("it is Millpond's")
     for use in ("torch.empty(8, pin_memory=True)", "torch.empty(8, device='cuda')"):

@@ -6,7 +6,7 @@ from gpu.common import ARGUMENTS, MIB, expect, feature, tidy
 
 
 @feature
-def allocate_and_free():
+def allocate_and_free() -> None:
     before = torch.cuda.memory_allocated()
     held = [torch.full((n,), float(n), device="cuda") for n in (1, 127, 129, 5000, 1 << 20, 7 << 20, 40 << 20)]
     for x in held:
@@ -18,7 +18,7 @@ def allocate_and_free():
 
 
 @feature
-def nothing_and_views():
+def nothing_and_views() -> None:
     empty = torch.empty(0, device="cuda")
     expect(empty.data_ptr() == 0 and empty.device.type == "cuda")
     x = torch.arange(1000, device="cuda")
@@ -29,7 +29,7 @@ def nothing_and_views():
 
 
 @feature
-def raw_functions():
+def raw_functions() -> None:
     before = torch.cuda.memory_allocated()
     a = torch.cuda.caching_allocator_alloc(3 * MIB)
     stream = torch.cuda.Stream()
@@ -52,7 +52,7 @@ def freed_twice():
 
 
 @feature
-def empty_cache():
+def empty_cache() -> None:
     x = torch.empty(300 * MIB, dtype=torch.uint8, device="cuda")
     reserved = torch.cuda.memory_reserved()
     del x
@@ -62,7 +62,7 @@ def empty_cache():
 
 
 @feature
-def lazy_clone():
+def lazy_clone() -> None:
     x = torch.arange(1000, device="cuda")
     y = torch._lazy_clone(x)
     y += 1
@@ -70,7 +70,7 @@ def lazy_clone():
 
 
 @feature
-def uncached():
+def uncached() -> None:
     with torch.cuda.memory.caching_allocator_disabled() if hasattr(torch.cuda.memory, "caching_allocator_disabled") \
             else _disabled():
         before = torch.cuda.memory_allocated()
@@ -112,7 +112,7 @@ def out_of_memory():
 
 
 @feature
-def too_large():
+def too_large() -> None:
     try:
         torch.cuda.caching_allocator_alloc(1 << 60)
     except torch.OutOfMemoryError as error:
@@ -122,7 +122,7 @@ def too_large():
 
 
 @feature
-def memory_fraction():
+def memory_fraction() -> None:
     tidy()
     total = torch.cuda.mem_get_info()[1]
     share = (torch.cuda.memory_reserved() + 512 * MIB) / total

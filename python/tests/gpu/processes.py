@@ -9,7 +9,7 @@ from gpu.common import ARGUMENTS, MIB, Absent, child, expect, feature
 
 
 @feature
-def fork_before_use():
+def fork_before_use() -> None:
     child("import os\npid = os.fork()\nx = torch.ones(1000, device='cuda')\nassert float(x.sum()) == 1000\n"
           "if pid == 0:\n    torch.cuda.synchronize(); os._exit(0)\n"
           "assert os.waitpid(pid, 0)[1] == 0")
@@ -43,13 +43,13 @@ print("refused in the forked process")
 
 
 @feature
-def fork_after_use():
+def fork_after_use() -> None:
     """A forked process may not use CUDA again, which is PyTorch's error, and may drop what it has inherited."""
     expect("refused" in child("import os\nENDS = os._exit\n" + AFTER_FORK, timeout=60))
 
 
 @feature
-def fork_after_use_and_exit():
+def fork_after_use_and_exit() -> None:
     """The same, and the forked process ends as interpreters do, with what else it has inherited."""
     expect("refused" in child("import sys\nENDS = sys.exit\n" + AFTER_FORK, timeout=60))
 
@@ -76,7 +76,7 @@ assert float(Numbers.kept.sum()) == 1000
 
 
 @feature
-def forked_workers():
+def forked_workers() -> None:
     """Workers of a DataLoader that are forked while CUDA is in use, with tensors of the GPU in the dataset."""
     child(FORKED_WORKERS, timeout=120)
 
@@ -113,13 +113,13 @@ if __name__ == "__main__":
 
 
 @feature
-def spawned_workers():
+def spawned_workers() -> None:
     """Workers of a DataLoader compute on the GPU, each on an allocator of its own, and return tensors of the host."""
     child("DEVICE = 'cpu'\n" + SPAWNED_WORKERS, timeout=120)
 
 
 @feature
-def spawned_workers_that_share():
+def spawned_workers_that_share() -> None:
     """The same with tensors of the GPU, which the parent gets."""
     try:
         child("DEVICE = 'cuda'\n" + SPAWNED_WORKERS, timeout=120)
@@ -165,7 +165,7 @@ print("trained", hashlib.sha256(" ".join([*losses, weights]).encode()).hexdigest
 
 
 @feature
-def two_processes():
+def two_processes() -> None:
     """Two processes train on one GPU at the same time, each with an allocator of its own, to the same weights."""
     said, wrong = [], []
 
@@ -207,20 +207,20 @@ sys.modules["kept"] = [late, y]
 
 
 @feature
-def exit_with_live_tensors():
+def exit_with_live_tensors() -> None:
     child("kept = [torch.randn(1000, 1000, device='cuda') for _ in range(20)]\nkept.append(kept[0] @ kept[1])\n"
           "s = torch.cuda.Stream()\nwith torch.cuda.stream(s):\n    kept.append(torch.empty(1 << 20, device='cuda'))\n"
           "kept[0].record_stream(s)")
 
 
 @feature
-def exit_at_work():
+def exit_at_work() -> None:
     """The interpreter ends with a graph, a pool and work in flight."""
     child(EXIT_AT_WORK, timeout=60)
 
 
 @feature
-def nccl_one_rank():
+def nccl_one_rank() -> None:
     child("""
 import os
 import torch.distributed as dist
@@ -239,7 +239,7 @@ print("reduced")
 
 
 @feature
-def two_devices():
+def two_devices() -> None:
     if torch.cuda.device_count() < 2:
         raise Absent("there is one GPU")
     # The first copy opens what there is, and the later ones find what was mapped since; large ones lie in windows, too.
@@ -277,7 +277,7 @@ assert torch.cuda.memory_reserved(0) <= 4 << 20, torch.cuda.memory_reserved(0)
 
 
 @feature
-def stream_of_another_gpu():
+def stream_of_another_gpu() -> None:
     """A tensor is used on a stream of the other GPU when it ends, and its memory comes back."""
     if torch.cuda.device_count() < 2:
         raise Absent("there is one GPU")

@@ -58,7 +58,7 @@ def has_pages():
     return "policy:direct" not in conf and ("policy:classic" not in conf or "expandable_segments" in conf)
 
 
-def shares():
+def shares() -> None:
     """Fails with Absent where a process may not have a descriptor of another one, as memory of pages needs."""
     if ARGUMENTS.native or not has_pages():
         return
@@ -69,13 +69,13 @@ def shares():
 
 
 @feature
-def ipc():
+def ipc() -> None:
     shares()
     expect("shared" in child(IPC))
 
 
 @feature
-def ipc_under_classic():
+def ipc_under_classic() -> None:
     if ARGUMENTS.native:
         raise Absent("it is Millpond's")
     kept, ARGUMENTS.conf = ARGUMENTS.conf, "policy:classic"
@@ -119,7 +119,7 @@ def ipc_from_native():
 
 
 @feature
-def ipc_is_off_where_the_environment_says_so():
+def ipc_is_off_where_the_environment_says_so() -> None:
     if ARGUMENTS.native or not has_pages():
         raise Absent("it is Millpond's, for pages")
     said = child("x = torch.ones(1000, device='cuda')\n"

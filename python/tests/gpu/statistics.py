@@ -34,7 +34,7 @@ def memory_stats():
 
 
 @feature
-def summaries():
+def summaries() -> None:
     for text in (torch.cuda.memory_summary(), torch.cuda.memory_summary(abbreviated=True)):
         expect("Allocated memory" in text and "GPU reserved memory" in text)
     free, total = torch.cuda.mem_get_info()
@@ -66,7 +66,7 @@ def snapshot_agrees_with_statistics():
 
 
 @feature
-def history():
+def history() -> None:
     torch.cuda.memory._record_memory_history(stacks="python")
     try:
         x = torch.empty(3 * MIB, device="cuda")
@@ -96,7 +96,7 @@ def history():
 
 
 @feature
-def profiler_memory():
+def profiler_memory() -> None:
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], profile_memory=True) as taken:

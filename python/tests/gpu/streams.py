@@ -13,7 +13,7 @@ def sleep(cycles):
 
 
 @feature
-def record_stream():
+def record_stream() -> None:
     """A side stream reads a tensor late; its memory must not be written before, and the data must be right."""
     tidy()
     side = torch.cuda.Stream()
@@ -32,7 +32,7 @@ def record_stream():
 
 
 @feature
-def many_streams():
+def many_streams() -> None:
     streams = [torch.cuda.Stream() for _ in range(40)]
     for turn in range(3):
         kept = []
@@ -46,7 +46,7 @@ def many_streams():
 
 
 @feature
-def threads():
+def threads() -> None:
     wrong = []
 
     def work(number):

@@ -9,7 +9,7 @@ from gpu.common import MIB, expect, feature
 
 
 @feature
-def cudnn_benchmark():
+def cudnn_benchmark() -> None:
     torch.backends.cudnn.benchmark = True
     try:
         layer = torch.nn.Conv2d(8, 16, 3, padding=1).cuda()
@@ -58,7 +58,7 @@ def train(model, batches):
 
 
 @feature
-def training_resnet():
+def training_resnet() -> None:
     torch.manual_seed(1)
     draw = random.Random(1)
     sizes = [draw.randrange(4, 24) for _ in range(12)]
@@ -74,7 +74,7 @@ def training_transformer():
     layer = nn.TransformerEncoderLayer(256, 8, 1024, dropout=0.1, batch_first=True)
 
     class Model(nn.Module):
-        def __init__(self):
+        def __init__(self) -> None:
             super().__init__()
             self.embed, self.layers = nn.Embedding(1000, 256), nn.TransformerEncoder(layer, 4)
             self.head = nn.Linear(256, 10)
@@ -91,7 +91,7 @@ def training_transformer():
 
 
 @feature
-def training_four_streams():
+def training_four_streams() -> None:
     """Four models on four streams of one thread, memory of each used on the others."""
     torch.manual_seed(3)
     streams = [torch.cuda.Stream() for _ in range(4)]
@@ -117,7 +117,7 @@ def training_four_streams():
 
 
 @feature
-def host_memory():
+def host_memory() -> None:
     x = torch.randn(MIB, pin_memory=True)
     y = x.to("cuda", non_blocking=True)
     expect(torch.equal(y.cpu(), x))

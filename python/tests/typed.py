@@ -1,0 +1,63 @@
+"""A program that uses every function of the package, for mypy --strict: each call has types, and wrong ones are noticed.
+It is never run. scripts/python.sh checks it against the installed package."""
+
+import pathlib
+
+import millpond
+import millpond.cupy
+import millpond.rmm
+import millpond.torch
+
+
+def statistics(device: int) -> dict[str, int]:
+    found: dict[str, int] = millpond.torch.stats()
+    for other in (millpond.torch.stats(device), millpond.torch.stats("cuda:1"), millpond.torch.stats(device=None)):
+        found.update(other)
+    for other in (millpond.cupy.stats(device), millpond.rmm.stats(device)):
+        found.update(other)
+    return found
+
+
+def texts() -> list[str]:
+    version: str = millpond.__version__
+    return [
+        version, millpond.version(), millpond.torch.conf(), millpond.torch.memory_summary("cuda", abbreviated=True),
+        millpond.cupy.memory_summary(), millpond.rmm.memory_summary(0, True),
+    ]
+
+
+def recordings(path: pathlib.Path) -> pathlib.Path:
+    with millpond.torch.record(path, workload="mine", batch=7) as recording:
+        pass
+    recording = millpond.torch.record(b"program.trace.zst", "cuda:0").start()
+    try:
+        recording.stop()
+    except millpond.torch.Error:
+        recording.stop(path)
+    return millpond.torch.report("program.trace.zst", options=["--passes", "1"])
+
+
+def switches() -> list[bool]:
+    millpond.torch.enable("policy:classic")
+    millpond.torch.enable(conf=None)
+    millpond.cupy.enable()
+    millpond.rmm.enable("policy:paged", devices=[0, 1])
+    millpond.cupy.set_limit(1 << 30)
+    millpond.rmm.set_limit(None, device=1)
+    reserved: int = millpond.cupy.trim(0) + millpond.rmm.trim(0, device=1)
+    millpond.cupy.empty_cache()
+    millpond.rmm.empty_cache()
+    millpond.cupy.disable()
+    millpond.rmm.disable()
+    return [millpond.torch.is_enabled(), millpond.cupy.is_enabled(), millpond.rmm.is_enabled(1), reserved == 0]
+
+
+def mistakes() -> None:
+    # Each is one for mypy: where it is not noticed, the comment is.
+    millpond.torch.enable(7)  # type: ignore[arg-type]
+    millpond.torch.record(7)  # type: ignore[arg-type]
+    millpond.cupy.trim("all")  # type: ignore[arg-type]
+    millpond.rmm.enable(devices=0)  # type: ignore[arg-type]
+    text: str = millpond.torch.snapshot()  # type: ignore[assignment]
+    millpond.torch.disable()
+    print(text)
