@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Python package into an empty virtual environment, and runs its tests there; checks its types with mypy.
-# Needs neither a GPU nor PyTorch, nor the network for anything but mypy, which is fetched once. Without a Python 3.10 with
-# venv it says so and does nothing.
+# Needs neither a GPU nor PyTorch, nor the network for anything but mypy, which is fetched once. Without a Python 3.10
+# that has venv it says so and does nothing.
 # MYPY           the command mypy, in place of the one that is fetched
 # TORCH_PYTHON   a Python that has PyTorch (a virtual environment's): the programs of benches/torch run with it on the
 #                processor, in the sizes of a test
