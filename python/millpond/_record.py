@@ -95,7 +95,8 @@ class Recording:
         or a fact is not one: then it is also a ``ValueError`` or a ``TypeError``.
         """
         if self._taken is not None:
-            raise Error(f"millpond: the recording was not written to {os.fsdecode(self.path)}: call stop() again before it is started anew")
+            kept = os.fsdecode(self.path)
+            raise Error(f"millpond: the recording was not written to {kept}: call stop() again before it is started anew")
         path = resolved(self.path)
         number = self._device()
         facts = _facts.checked(self._facts_of(number))
@@ -153,7 +154,8 @@ class Recording:
         # Nobody can end it any more.
         number, self._number = self._number, None
         if number is not None and self._process == os.getpid():
-            warnings.warn(f"the recording {os.fsdecode(self.path)} is dropped: it was not stopped", ResourceWarning, source=self)
+            said = f"the recording {os.fsdecode(self.path)} is dropped: it was not stopped"
+            warnings.warn(said, ResourceWarning, source=self)
             _recorded.discard(number)
             with contextlib.suppress(Error):
                 self._taken = _library.take_recording(number)

@@ -163,8 +163,8 @@ def record(path: _record.Path, device: "Device | None" = None, **facts: object) 
 
     or ``recording.start()`` and ``recording.stop()``, which writes the file, compressed if its name ends in ``.zst`` or
     ``.gz``. If that fails, what was recorded is kept: ``stop()`` or ``stop(path)`` writes it later. The path is that at
-    the start, and the file is whole or not there. Blocks that are live at the start are not in the trace, so begin in front of the model. Meanwhile each
-    request takes a lock that all streams share. ``facts`` become part of the header, such as ``workload="my program"``:
+    the start, and the file is whole or not there. Blocks that are live at the start are not in the trace, so begin in front
+    of the model. Meanwhile each request takes a lock that all streams share. ``facts`` become part of the header, such as ``workload="my program"``:
     texts, paths, finite numbers, also of NumPy, ``True``, ``False``, ``None``, and lists and dicts of them.
     """
 

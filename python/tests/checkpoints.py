@@ -7,11 +7,14 @@ will do: scripts/torch-simulated.sh. With a GPU:
 
 import argparse
 import gc
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
 SIZES = [512, 3 << 20, 40 << 20, 100 << 10]
 
 
-def fails(part, function, *arguments):
+def fails(part: str, function: Callable[..., object], *arguments: object) -> None:
     try:
         function(*arguments)
     except RuntimeError as error:
@@ -20,24 +23,24 @@ def fails(part, function, *arguments):
     raise AssertionError(f"no error with {part!r}")
 
 
-def main(torch):
+def main(torch: ModuleType) -> None:
     take, restore = torch._C._cuda_getCheckpointState, torch._C._cuda_setCheckpointPoolState
     delete = torch._C._cuda_cudaCachingAllocator_raw_delete
     pool = torch.cuda.MemPool()
 
-    def inside(*sizes):
+    def inside(*sizes: int) -> list[Any]:
         with torch.cuda.use_mem_pool(pool):
             return [torch.empty(size, dtype=torch.uint8, device="cuda") for size in sizes]
 
-    def live():
+    def live() -> Any:
         segments = [s for s in torch.cuda.memory_snapshot() if tuple(s["segment_pool_id"]) == tuple(pool.id)]
         blocks = [block for segment in segments for block in segment["blocks"]]
         return sorted((b["address"], b["size"]) for b in blocks if b["state"] == "active_allocated")
 
-    def storages(tensors):
+    def storages(tensors: list[Any]) -> list[Any]:
         return [tensor.untyped_storage()._cdata for tensor in tensors]
 
-    def over(address, size):
+    def over(address: int, size: int) -> Any:
         """Returns a tensor at an address whose end frees nothing."""
         device = torch.device("cuda", 0)
         storage = torch._C._construct_storage_from_data_pointer(address, device, size)

@@ -5,20 +5,22 @@ will do. With a GPU:
 """
 
 import argparse
+from types import ModuleType
+from typing import Any
 
 TAKEN, FREED, GIVEN = {"segment_alloc", "segment_map"}, {"free_requested", "free_completed"}, {"segment_free", "segment_unmap"}
 
 
-def take(torch):
+def take(torch: ModuleType) -> list[Any]:
     return [torch.empty(40 << 20, dtype=torch.uint8, device="cuda")]
 
 
-def give(torch, held):
+def give(torch: ModuleType, held: list[Any]) -> None:
     held.clear()
     torch.cuda.empty_cache()
 
 
-def trace_of(torch, context):
+def trace_of(torch: ModuleType, context: str | None) -> Any:
     torch.cuda.empty_cache()
     torch.cuda.memory._record_memory_history(context=context, stacks="python")
     try:
@@ -28,7 +30,7 @@ def trace_of(torch, context):
         torch.cuda.memory._record_memory_history(None)
 
 
-def told(trace, actions):
+def told(trace: Any, actions: set[str]) -> list[str]:
     """Returns which of ``take`` and ``give`` the frames of some events name, of all of them together."""
     events = [entry for entry in trace if entry["action"] in actions]
     assert events, [entry["action"] for entry in trace]
@@ -36,7 +38,7 @@ def told(trace, actions):
     return sorted(names & {"take", "give"})
 
 
-def main(torch):
+def main(torch: ModuleType) -> None:
     # An event whose own frames are not recorded has those of the allocation that it ends.
     for context, expected in (
         ("all", (["take"], ["take"], ["give"], ["give"])),

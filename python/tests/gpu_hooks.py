@@ -14,13 +14,13 @@ import tempfile
 import traceback
 
 
-def tell_peak(stats):
+def tell_peak(stats: dict[str, int]) -> None:
     """Prints what was reserved, and how often something was allocated."""
     peak, allocations = stats["reserved_bytes.all.peak"] >> 20, stats["allocation.all.allocated"]
     print(f"   peak reserved {peak} MiB, allocations {allocations}")
 
 
-def check_cupy(_):
+def check_cupy(_: str) -> None:
     """Arrays on two streams hold what was put into them, and memory is granted again in order."""
     import cupy
     import numpy
@@ -57,7 +57,8 @@ def check_cupy(_):
         raise AssertionError("a petabyte was granted")
     except cupy.cuda.memory.OutOfMemoryError:
         pass
-    hook.release_stream(one), hook.release_stream(two)
+    hook.release_stream(one)
+    hook.release_stream(two)
     stats = hook.stats()
     tell_peak(stats)
     hook.disable()
@@ -65,7 +66,7 @@ def check_cupy(_):
     assert hook.is_enabled() is False
 
 
-def check_rmm(_):
+def check_rmm(_: str) -> None:
     """Buffers on two streams hold what was put into them, also with an adaptor above Millpond."""
     import numpy
     import rmm
@@ -100,7 +101,7 @@ def check_rmm(_):
     hook.disable()
 
 
-def check_record(folder):
+def check_record(folder: str) -> None:
     """A recording of training has as many allocations as the statistics say, and trains to the same weights."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
@@ -109,7 +110,7 @@ def check_record(folder):
 
     millpond.torch.enable()
 
-    def train(seed):
+    def train(seed: int) -> float:
         torch.manual_seed(seed)
         side = torch.cuda.Stream()
         model = torch.nn.Sequential(torch.nn.Linear(512, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 512)).cuda()
@@ -149,7 +150,7 @@ def check_record(folder):
 CHECKS = {"cupy": check_cupy, "rmm": check_rmm, "record": check_record}
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(CHECKS))
     parser.add_argument("--out", default="")

@@ -24,7 +24,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 
-def main():
+def main() -> int:
     chosen = [name for name in ARGUMENTS.only.split(",") if name]
     counts = {"works": 0, "fails": 0, "absent": 0}
     for name, function in gpu.load():

@@ -17,6 +17,8 @@ import subprocess
 import sys
 import threading
 import time
+from types import ModuleType
+from typing import Any
 
 SIZES = [512, 1 << 20, 4 << 20]
 THREADS = [1, 2, 4, 8]
@@ -24,7 +26,7 @@ THREADS = [1, 2, 4, 8]
 TOGETHER = [*((0, size, f"{size} bytes") for size in SIZES), (2, 4 << 20, "mixed, up to 4 MiB")]
 
 
-def python_pairs(torch, size, count):
+def python_pairs(torch: ModuleType, size: int, count: int) -> float:
     empty, uint8 = torch.empty, torch.uint8
     for _ in range(count // 10):
         empty(size, dtype=uint8, device="cuda")
@@ -34,7 +36,7 @@ def python_pairs(torch, size, count):
     return (time.perf_counter_ns() - begin) / count
 
 
-def on_threads(torch, size, count, number):
+def on_threads(torch: ModuleType, size: int, count: int, number: int) -> float:
     times = []
 
     def work() -> None:
@@ -42,12 +44,14 @@ def on_threads(torch, size, count, number):
             times.append(python_pairs(torch, size, count))
 
     tasks = [threading.Thread(target=work) for _ in range(number)]
-    [task.start() for task in tasks]
-    [task.join() for task in tasks]
+    for task in tasks:
+        task.start()
+    for task in tasks:
+        task.join()
     return sum(times) / len(times)
 
 
-def in_cpp(path):
+def in_cpp(path: str) -> Any:
     """Returns the function of the library, or ``None`` where there is no library."""
     if not path:
         return None
@@ -57,7 +61,7 @@ def in_cpp(path):
     return function
 
 
-def measure(arguments):
+def measure(arguments: argparse.Namespace) -> None:
     if arguments.on != "native":
         import millpond.torch
 
@@ -85,7 +89,7 @@ def measure(arguments):
     print(json.dumps({"rows": rows, "together": together}))
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", default="")
     parser.add_argument("--rounds", type=int, default=3)
@@ -97,9 +101,10 @@ def main():
     if arguments.together and not arguments.pairs:
         parser.error("--together takes --pairs")
     if arguments.on:
-        return measure(arguments)
+        measure(arguments)
+        return 0
     sides = ["native", *arguments.confs]
-    best = {"rows": {side: {} for side in sides}, "together": {side: {} for side in sides}}
+    best: dict[str, dict[str, dict[str, float]]] = {"rows": {side: {} for side in sides}, "together": {side: {} for side in sides}}
     for _ in range(arguments.rounds):
         for side in sides:
             command = [sys.executable, __file__, "--on", side, "--count", str(arguments.count)]
@@ -120,7 +125,7 @@ def main():
     return 0
 
 
-def print_table(title, columns, written):
+def print_table(title: str, columns: Any, written: Any) -> None:
     print(f"| {title} | " + " | ".join(columns) + " |")
     print("|---|" + "---:|" * len(columns))
     for row in columns["native"]:

@@ -8,6 +8,8 @@ A native process has PyTorch's own allocator, with expandable segments.
 
 import argparse
 import os
+from collections.abc import Callable
+from typing import Any
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--conf", default="")
@@ -35,25 +37,27 @@ SIZES = [1000, 3000, 3 * MIB, 10 * MIB, 20 * MIB]
 UNEVEN = [10 * MIB, 22 * MIB, 34 * MIB, 46 * MIB] * 2
 
 
-def pattern(count, step):
+def pattern(count: int, step: int) -> torch.Tensor:
     """Returns bytes that differ from place to place, on the host."""
     return (torch.arange(count) * step % 251).to(torch.uint8)
 
 
-def put(tensor, host):
+def put(tensor: torch.Tensor, host: torch.Tensor) -> None:
     tensor.copy_(host)
     torch.cuda.synchronize()
 
 
-def files():
+def files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def kinds_of_handles():
+def kinds_of_handles() -> set[bytes]:
     """Returns a set to which the first bytes of all handles are added that this process receives."""
     kinds, rebuild = set(), reductions.rebuild_cuda_tensor
 
-    def watched(cls, size, stride, offset, storage, dtype, device, handle, *rest):
+    def watched(
+        cls: Any, size: Any, stride: Any, offset: Any, storage: Any, dtype: Any, device: Any, handle: bytes, *rest: Any
+    ) -> Any:
         kinds.add(bytes(handle[:2]))
         return rebuild(cls, size, stride, offset, storage, dtype, device, handle, *rest)
 
@@ -61,7 +65,7 @@ def kinds_of_handles():
     return kinds
 
 
-def receive(queue, back, done):
+def receive(queue: Any, back: Any, done: Any) -> None:
     """Checks each tensor and writes other bytes there. Tells the kinds of handles."""
     torch.cuda.init()
     kinds, before = kinds_of_handles(), None
@@ -82,12 +86,12 @@ def receive(queue, back, done):
         before = files() if before is None else before
         back.put("written")
     # A page that stayed open would be a file.
-    assert files() <= before + 10, (before, files())
+    assert before is not None and files() <= before + 10, (before, files())
     back.put(kinds)
     done.wait()
 
 
-def other_process(context, work):
+def other_process(context: Any, work: Callable[..., None]) -> tuple[Any, Any, Any, Any]:
     queue, back, done = context.Queue(), context.Queue(), context.Event()
     os.environ["RECEIVER"] = "1"
     task = context.Process(target=work, args=(queue, back, done), daemon=True)
@@ -96,13 +100,13 @@ def other_process(context, work):
     return task, queue, back, done
 
 
-def end(task, done):
+def end(task: Any, done: Any) -> None:
     done.set()
     task.join(60)
     assert task.exitcode == 0, task.exitcode
 
 
-def main():
+def main() -> tuple[set[str], set[bytes]]:
     context = mp.get_context("spawn")
     task, queue, back, done = other_process(context, receive)
     held, outcomes = [], set()

@@ -10,16 +10,18 @@ import os
 import pathlib
 import shutil
 import tempfile
+from types import ModuleType
+from typing import Any
 
 
-def main(torch, folder):
+def main(torch: ModuleType, folder: str) -> None:
     import millpond.torch
 
-    def make(size):
+    def make(size: int) -> Any:
         return torch.empty(size, dtype=torch.uint8, device="cuda")
 
-    def asked():
-        return torch.cuda.memory_stats()["allocation.all.allocated"]
+    def asked() -> int:
+        return int(torch.cuda.memory_stats()["allocation.all.allocated"])
 
     path = pathlib.Path(folder, "program.trace")
     before, count = make(1000), asked()

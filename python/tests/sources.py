@@ -14,11 +14,13 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+from types import ModuleType
+from typing import Any
 
 MIB = 1 << 20
 
 
-def build(folder):
+def build(folder: str) -> pathlib.Path:
     """Compiles the allocator, and returns its path."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
@@ -26,49 +28,49 @@ def build(folder):
     path = pathlib.Path(folder, "pool_allocator.so")
     source = pathlib.Path(__file__).with_name("pool_allocator.c")
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", str(source), "-ldl", "-o", str(path)], check=True)
-    return str(path)
+    return path
 
 
 class Scene:
     """The allocator, and what it has been asked."""
 
-    def __init__(self, torch, path):
+    def __init__(self, torch: ModuleType, path: pathlib.Path) -> None:
         self.torch = torch
         self.path = path
-        self.library = ctypes.CDLL(path)
+        self.library = ctypes.CDLL(str(path))
         for name in ("pool_begin", "pool_allow"):
             getattr(self.library, name).argtypes = [ctypes.c_long, ctypes.c_int][: 2 if name == "pool_begin" else 1]
         for name in ("pool_allocs", "pool_frees", "pool_bytes"):
             getattr(self.library, name).restype = ctypes.c_long
         self.has_gpu = torch.cuda.get_device_name() != "simulated"
 
-    def begin(self, allowed=1 << 40):
+    def begin(self, allowed: int = 1 << 40) -> None:
         gc.collect()
         self.torch.cuda.empty_cache()
         self.library.pool_begin(allowed, int(self.has_gpu))
 
-    def allocator(self):
-        return self.torch.cuda.memory.CUDAPluggableAllocator(self.path, "pool_alloc", "pool_free")
+    def allocator(self) -> Any:
+        return self.torch.cuda.memory.CUDAPluggableAllocator(str(self.path), "pool_alloc", "pool_free")
 
-    def inside(self, pool, *sizes):
+    def inside(self, pool: Any, *sizes: int) -> list[Any]:
         with self.torch.cuda.use_mem_pool(pool):
             assert pool.use_count() == 2
             return [self.torch.empty(size, dtype=self.torch.uint8, device="cuda") for size in sizes]
 
-    def asked(self):
+    def asked(self) -> tuple[int, ...]:
         """Returns the allocations and the frees so far, and the bytes that are out."""
         return self.library.pool_allocs(), self.library.pool_frees(), self.library.pool_bytes()
 
-    def expect_asked(self, *expected):
+    def expect_asked(self, *expected: int) -> None:
         assert self.asked() == expected, (self.asked(), expected)
 
 
-def lies_in(segments, tensor):
+def lies_in(segments: Any, tensor: Any) -> bool:
     begins = [s["address"] for s in segments if s["address"] <= tensor.data_ptr() < s["address"] + s["total_size"]]
     return len(begins) == 1
 
 
-def segments_and_blocks(scene):
+def segments_and_blocks(scene: Scene) -> None:
     torch = scene.torch
     scene.begin()
     reserved, allocated = torch.cuda.memory_reserved(), torch.cuda.memory_allocated()
@@ -112,7 +114,7 @@ def segments_and_blocks(scene):
     del outside
 
 
-def lifetimes(scene):
+def lifetimes(scene: Scene) -> None:
     """The pool, and what is live of it, may outlive whoever made the allocator; the last segment goes back to it."""
     torch = scene.torch
     scene.begin()
@@ -140,7 +142,7 @@ def lifetimes(scene):
     scene.expect_asked(4, 4, 0)
 
 
-def refusals(scene):
+def refusals(scene: Scene) -> None:
     """A request for which the allocator has nothing is out of memory, and the pool goes on."""
     torch = scene.torch
     scene.begin(allowed=24 * MIB)
@@ -164,7 +166,7 @@ def refusals(scene):
     scene.expect_asked(2, 2, 0)
 
 
-def flags(scene):
+def flags(scene: Scene) -> None:
     """Without splitting, each allocation has a segment of its own."""
     torch = scene.torch
     scene.begin()
@@ -177,7 +179,7 @@ def flags(scene):
     scene.expect_asked(2, 2, 0)
 
 
-def history(scene):
+def history(scene: Scene) -> None:
     """The history has the segments."""
     torch = scene.torch
     scene.begin()
@@ -193,7 +195,7 @@ def history(scene):
     assert told == ["segment_alloc", "segment_free"], told
 
 
-def main(torch):
+def main(torch: ModuleType) -> None:
     with tempfile.TemporaryDirectory() as folder:
         torch.cuda.synchronize()
         scene = Scene(torch, build(folder))

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import unittest
+from typing import Any
 
 # By class. A parametrized test counts under the name in front of its parameters.
 NAMES = {
@@ -90,31 +91,32 @@ CANNOT = {
 LIMIT_SECONDS = 120
 
 
-def base(name, case):
+def base(name: str, case: str) -> str | None:
     """Returns the name in front of a test's parameters as it is listed, or ``None`` if it is not."""
     listed = [known for known in NAMES.get(case, "").split() if name == known or name.startswith(known + "_")]
     return max(listed, key=len, default=None)
 
 
-def load(path, extra):
+def load(path: str, extra: Any) -> Any:
     if extra:
         sys.path.append(extra)
     sys.argv = [path]
     spec = importlib.util.spec_from_file_location("torch_test_cuda", path)
+    assert spec is not None and spec.loader is not None, path
     module = importlib.util.module_from_spec(spec)
     sys.modules["torch_test_cuda"] = module
     spec.loader.exec_module(module)
     return module
 
 
-def reason(traceback):
+def reason(traceback: str) -> str:
     """Returns the line of a traceback that says what went wrong, and prints all of it."""
     print(traceback, file=sys.stderr, flush=True)
     lines = [line for line in traceback.splitlines() if line and not line.startswith((" ", "Traceback", "To execute", "This message"))]
     return lines[0] if lines else traceback.strip()
 
 
-def work(arguments):
+def work(arguments: argparse.Namespace) -> None:
     """Runs in a process of its own: reads names from standard input and writes a line of JSON for each that has ended."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -141,32 +143,31 @@ def work(arguments):
 
 
 class Worker:
-    def __init__(self, arguments, on):
+    def __init__(self, arguments: argparse.Namespace, on: str) -> None:
         command = [sys.executable, __file__, arguments.file, "--on", on]
         if arguments.extra:
             command += ["--extra", arguments.extra]
         self.errors = open(f"{arguments.errors}.{on.split(':')[-1]}.txt", "a")
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True)
-        self.lines = queue.Queue()
+        self.lines: queue.Queue[Any] = queue.Queue()
         threading.Thread(target=self.read, daemon=True).start()
         self.found = self.next(300)
 
     def read(self) -> None:
-        for line in self.process.stdout:
+        for line in self.process.stdout or ():
             if line.startswith("{"):
                 self.lines.put(json.loads(line))
         self.lines.put(None)
 
-    def next(self, seconds):
+    def next(self, seconds: float) -> Any:
         try:
             return self.lines.get(timeout=seconds)
         except queue.Empty:
             return {"became": "fails", "said": f"did not end in {seconds} s"}
 
-    def run(self, test):
+    def run(self, test: str) -> Any:
         try:
-            self.process.stdin.write(test + "\n")
-            self.process.stdin.flush()
+            print(test, file=self.process.stdin, flush=True)
         except BrokenPipeError:
             pass
         said = self.next(LIMIT_SECONDS)
@@ -181,7 +182,7 @@ class Worker:
         self.errors.close()
 
 
-def run_all(arguments, on):
+def run_all(arguments: argparse.Namespace, on: str) -> Any:
     worker = Worker(arguments, on)
     if not worker.found or "found" not in worker.found:
         raise SystemExit(f"{on}: the file cannot be loaded: {arguments.errors}.{on.split(':')[-1]}.txt says why")
@@ -199,7 +200,7 @@ def run_all(arguments, on):
     return results
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file")
     parser.add_argument("--extra", default="")
@@ -209,14 +210,16 @@ def main():
     parser.add_argument("--on", default="")
     arguments = parser.parse_args()
     if arguments.on:
-        return work(arguments)
+        work(arguments)
+        return 0
     native, ours = run_all(arguments, "native"), run_all(arguments, arguments.conf)
     print(f"| test | PyTorch | Millpond, {arguments.conf} | |\n|---|---|---|---|")
-    worse, counts = [], {}
+    worse: list[str] = []
+    counts: dict[tuple[str, str], int] = {}
     for test, before in native.items():
         now = ours.get(test, {"became": "missing", "said": ""})
         case, name = test.split(".")
-        cannot = CANNOT.get(base(name, case), "")
+        cannot = CANNOT.get(base(name, case) or "", "")
         if before["became"] == "works" and now["became"] != "works" and not cannot:
             worse.append(test)
         counts[before["became"], now["became"]] = counts.get((before["became"], now["became"]), 0) + 1

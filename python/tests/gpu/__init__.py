@@ -5,11 +5,15 @@ allocator is in place.
 """
 
 import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpu.common import Feature
 
 SECTIONS = ("installed", "memory", "statistics", "streams", "training", "processes", "sharing", "graphs")
 
 
-def load():
+def load() -> "list[tuple[str, Feature]]":
     """Imports all sections. Returns the names and functions of their features, in order."""
     from gpu import common
 

@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 
 MIB = 1 << 20
-FEATURES = []
+# A check. What it returns is printed.
+Feature = Callable[[], object]
+FEATURES: list[tuple[str, Feature]] = []
 
 # What gpu_suite.py was asked for, which fills it in before any feature runs.
 ARGUMENTS = argparse.Namespace(native=False, conf=None)
@@ -18,13 +21,13 @@ class Absent(Exception):
     """The machine, or this version, has not what a feature takes."""
 
 
-def feature(function):
+def feature(function: Feature) -> Feature:
     """Adds a function to the features. It fails by raising, and what it returns is printed."""
     FEATURES.append((function.__name__, function))
     return function
 
 
-def expect(condition, *what):
+def expect(condition: object, *what: object) -> None:
     """Raises ``AssertionError`` with ``what`` unless the condition holds."""
     if not condition:
         raise AssertionError(" ".join(str(part) for part in what) or "not so")
@@ -39,7 +42,7 @@ def tidy() -> None:
     torch.cuda.empty_cache()
 
 
-def child(code, environment=None, timeout=240, prelude=True):
+def child(code: str, environment: dict[str, str] | None = None, timeout: float = 240, prelude: bool = True) -> str:
     """Runs code in a process of its own, on the same allocator. Returns its output; fails unless it ends with 0."""
     begin = "import torch\n"
     if prelude and not ARGUMENTS.native:

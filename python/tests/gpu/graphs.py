@@ -50,7 +50,7 @@ def mem_pool() -> None:
     tidy()
 
 
-def child_of(module):
+def child_of(module: str) -> None:
     """Runs the function `main` of a script beside the folder in a process of its own."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     child(f"import sys\nsys.path.insert(0, {folder!r})\nimport {module}\ntorch.cuda.init()\n{module}.main(torch)\n")
@@ -126,7 +126,7 @@ print("compiled")
 
 
 @feature
-def compile_reduce_overhead():
+def compile_reduce_overhead() -> str:
     try:
         import triton  # noqa: F401
     except ImportError:

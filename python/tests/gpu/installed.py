@@ -6,8 +6,8 @@ from gpu.common import ARGUMENTS, Absent, child, expect, feature
 
 
 @feature
-def backend():
-    name = torch.cuda.get_allocator_backend()
+def backend() -> str:
+    name: str = torch.cuda.get_allocator_backend()
     expect(name == ("native" if ARGUMENTS.native else "millpond"), name)
     return name
 

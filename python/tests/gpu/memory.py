@@ -41,7 +41,7 @@ def raw_functions() -> None:
 
 
 @feature
-def freed_twice():
+def freed_twice() -> str:
     a = torch.cuda.caching_allocator_alloc(MIB)
     torch.cuda.caching_allocator_delete(a)
     try:
@@ -86,15 +86,15 @@ def uncached() -> None:
 
 
 class _disabled:
-    def __enter__(self):
+    def __enter__(self) -> None:
         torch._C._cuda_cudaCachingAllocator_enable(False)
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         torch._C._cuda_cudaCachingAllocator_enable(True)
 
 
 @feature
-def out_of_memory():
+def out_of_memory() -> str:
     tidy()
     before = torch.cuda.memory_stats()["num_ooms"]
     seen = []

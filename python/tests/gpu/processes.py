@@ -167,9 +167,10 @@ print("trained", hashlib.sha256(" ".join([*losses, weights]).encode()).hexdigest
 @feature
 def two_processes() -> None:
     """Two processes train on one GPU at the same time, each with an allocator of its own, to the same weights."""
-    said, wrong = [], []
+    said: list[str] = []
+    wrong: list[BaseException] = []
 
-    def run(folder):
+    def run(folder: str) -> None:
         try:
             text = child(f"FOLDER = {folder!r}\n" + TRAINED, timeout=150)
             said.extend(line for line in text.splitlines() if line.startswith("trained"))
@@ -178,8 +179,10 @@ def two_processes() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         tasks = [threading.Thread(target=run, args=(folder,)) for _ in range(2)]
-        [task.start() for task in tasks]
-        [task.join() for task in tasks]
+        for task in tasks:
+            task.start()
+        for task in tasks:
+            task.join()
     if wrong:
         raise wrong[0]
     expect(len(said) == 2 and said[0] == said[1], said)

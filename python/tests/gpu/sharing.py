@@ -51,7 +51,7 @@ if __name__ == "__main__":
 """
 
 
-def has_pages():
+def has_pages() -> bool:
     import millpond.torch
 
     conf = millpond.torch.conf()
@@ -85,7 +85,7 @@ def ipc_under_classic() -> None:
         ARGUMENTS.conf = kept
 
 
-def processes(*sides):
+def processes(*sides: str) -> str:
     """Runs processes.py, with the allocator of each side."""
     script = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "processes.py")
     done = subprocess.run(
@@ -97,13 +97,13 @@ def processes(*sides):
 
 
 @feature
-def ipc_sizes():
+def ipc_sizes() -> str:
     shares()
     return processes(*(["--sender", "native", "--receiver", "native"] if ARGUMENTS.native else []))
 
 
 @feature
-def ipc_to_native():
+def ipc_to_native() -> str:
     if ARGUMENTS.native:
         raise Absent("it is Millpond's")
     shares()
@@ -111,7 +111,7 @@ def ipc_to_native():
 
 
 @feature
-def ipc_from_native():
+def ipc_from_native() -> str:
     if ARGUMENTS.native:
         raise Absent("it is Millpond's")
     shares()

@@ -10,7 +10,7 @@ from gpu.common import ARGUMENTS, MIB, expect, feature, tidy
 
 
 @feature
-def memory_stats():
+def memory_stats() -> str:
     tidy()
     torch.cuda.reset_peak_memory_stats()
     torch.cuda.reset_accumulated_memory_stats()
@@ -47,7 +47,7 @@ def summaries() -> None:
 
 
 @feature
-def snapshot_agrees_with_statistics():
+def snapshot_agrees_with_statistics() -> str:
     tidy()
     held = [torch.empty(random.randrange(1, 6 * MIB), dtype=torch.uint8, device="cuda") for _ in range(60)]
     del held[::2]
@@ -107,7 +107,7 @@ def profiler_memory() -> None:
 
 
 @feature
-def gpu_trace_hooks():
+def gpu_trace_hooks() -> None:
     import torch.cuda._gpu_trace as hooks
 
     seen = []

@@ -8,7 +8,7 @@ import torch
 from gpu.common import MIB, expect, feature, tidy
 
 
-def sleep(cycles):
+def sleep(cycles: int) -> None:
     torch.cuda._sleep(cycles)
 
 
@@ -49,7 +49,7 @@ def many_streams() -> None:
 def threads() -> None:
     wrong = []
 
-    def work(number):
+    def work(number: int) -> None:
         try:
             own, other = torch.cuda.Stream(), torch.cuda.Stream()
             draw = random.Random(number)
@@ -69,7 +69,9 @@ def threads() -> None:
             wrong.append(error)
 
     tasks = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    [task.start() for task in tasks]
-    [task.join() for task in tasks]
+    for task in tasks:
+        task.start()
+    for task in tasks:
+        task.join()
     if wrong:
         raise wrong[0]

@@ -2,6 +2,8 @@
 
 import hashlib
 import random
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -18,13 +20,13 @@ def cudnn_benchmark() -> None:
         torch.backends.cudnn.benchmark = False
 
 
-def digest(values):
+def digest(values: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(values).encode()).hexdigest()[:16]
 
 
-def resnet():
+def resnet() -> torch.nn.Module:
     class Block(torch.nn.Module):
-        def __init__(self, inner, outer, stride):
+        def __init__(self, inner: int, outer: int, stride: int) -> None:
             super().__init__()
             nn = torch.nn
             self.main = nn.Sequential(
@@ -33,7 +35,7 @@ def resnet():
             self.short = nn.Sequential() if inner == outer and stride == 1 else nn.Sequential(
                 nn.Conv2d(inner, outer, 1, stride, bias=False), nn.BatchNorm2d(outer))
 
-        def forward(self, x):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.relu(self.main(x) + self.short(x))
 
     nn, layers, inner = torch.nn, [], 64
@@ -44,7 +46,7 @@ def resnet():
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10)).cuda()
 
 
-def train(model, batches):
+def train(model: torch.nn.Module, batches: Iterable[Any]) -> tuple[list[str], str]:
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses = []
     for inputs, targets in batches:
@@ -68,18 +70,18 @@ def training_resnet() -> None:
 
 
 @feature
-def training_transformer():
+def training_transformer() -> None:
     torch.manual_seed(2)
     nn = torch.nn
     layer = nn.TransformerEncoderLayer(256, 8, 1024, dropout=0.1, batch_first=True)
 
-    class Model(nn.Module):
+    class Model(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.embed, self.layers = nn.Embedding(1000, 256), nn.TransformerEncoder(layer, 4)
             self.head = nn.Linear(256, 10)
 
-        def forward(self, tokens):
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
             return self.head(self.layers(self.embed(tokens)).mean(1))
 
     draw = random.Random(2)
