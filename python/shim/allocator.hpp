@@ -130,6 +130,7 @@ class Millpond final : public CUDAAllocator {
 
   double getMemoryFraction(DeviceIndex device) override {
     double fraction = 1;
+    check_device(device);
     check(core->get_fraction(device, &fraction));
     return fraction;
   }
@@ -137,6 +138,7 @@ class Millpond final : public CUDAAllocator {
   void setMemoryFraction(double fraction, DeviceIndex device) override {
     TORCH_CHECK(
         0 <= fraction && fraction <= 1, "invalid fraction:", fraction, ". Please set within [0, 1].");
+    check_device(device);
     check(core->set_fraction(device, fraction));
   }
 
@@ -169,6 +171,7 @@ class Millpond final : public CUDAAllocator {
 
   DeviceStats getDeviceStats(DeviceIndex device) override {
     millpond_core_stats from{};
+    check_device(device);
     check(core->stats(device, &from));
     DeviceStats to;
     copy_family(to.allocation, from.allocation);
@@ -195,10 +198,12 @@ class Millpond final : public CUDAAllocator {
   }
 
   void resetAccumulatedStats(DeviceIndex device) override {
+    check_device(device);
     check(core->reset_totals(device));
   }
 
   void resetPeakStats(DeviceIndex device) override {
+    check_device(device);
     check(core->reset_peaks(device));
   }
 

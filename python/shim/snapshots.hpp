@@ -60,6 +60,11 @@ int devices() {
   return device_count.load(std::memory_order_relaxed);
 }
 
+// Throws what PyTorch's own allocator throws for a device that there is not.
+void check_device(int device) {
+  TORCH_CHECK(0 <= device && device < devices(), "Invalid device argument ", device, ": did you call init?");
+}
+
 millpond_core_pool pool_of(const MempoolId_t& id) {
   return millpond_core_pool{id.first, id.second};
 }
