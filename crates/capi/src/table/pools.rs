@@ -215,3 +215,59 @@ pub(super) extern "C" fn capture_begin(device: i32, pool: Pool, stream: *mut c_v
 pub(super) extern "C" fn capture_end(device: i32, pool: Pool) -> i32 {
     boundary::status(|| on!(ponds::get(device)?, of => of.capture_end(pool)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::blocks;
+    use super::super::pond::Pond;
+    use super::*;
+
+    fn simulated() -> Of<millpond_sim::Sim> {
+        match Pond::open(0, Some("policy:classic"), true) {
+            Ok(Pond::Sim(of)) => of,
+            _ => panic!("a simulated device opens"),
+        }
+    }
+
+    #[test]
+    fn a_property_changes_alone() {
+        let (of, pool) = (simulated(), Pool { first: 0, second: 1 });
+        of.pool_ref(pool, None).expect("a new pool");
+        let steps = [
+            (USE_ON_OOM, true, (true, false)),
+            (NO_SPLIT, true, (true, true)),
+            (USE_ON_OOM, false, (false, true)),
+            (USE_ON_OOM | NO_SPLIT, false, (false, false)),
+            (USE_ON_OOM | NO_SPLIT, true, (true, true)),
+            (NO_SPLIT, false, (true, false)),
+        ];
+        for (which, on, (use_on_oom, no_split)) in steps {
+            of.pool_flags(pool, which, on).expect("it has a reference");
+            let flags = of.held(pool).expect("it has a reference").flags();
+            assert_eq!((flags.use_on_oom, flags.no_split), (use_on_oom, no_split), "{which} {on}");
+        }
+    }
+
+    /// A program may make pools for as long as it runs, and what is kept of one that is over would add up.
+    #[test]
+    fn a_name_is_kept_while_the_pool_has_references_or_memory() {
+        let of = simulated();
+        let known = || of.pools.0.lock().len();
+        for name in [1, 2, 1].map(|second| Pool { first: 0, second }) {
+            of.pool_ref(name, None).expect("a new pool");
+            assert_eq!(known(), 1);
+            of.pool_unref(name).expect("it has a reference");
+            assert_eq!(known(), 0, "it is over");
+        }
+        for second in 3..50 {
+            let name = Pool { first: 0, second };
+            of.pool_ref(name, None).expect("a new pool");
+            let block = of.allocate_in(name, 512, 0).expect("memory");
+            of.free(blocks::take_out(block.address.addr() as u64).expect("it is live").raw());
+            of.pool_unref(name).expect("it has a reference");
+            let id = of.pools.id_of(name).expect("it has memory, which is given back by its name");
+            of.allocator.empty_cache_of(id).expect("memory goes back");
+            assert!(known() <= 2, "the last one's stream serves the next");
+        }
+    }
+}

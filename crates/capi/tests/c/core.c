@@ -300,9 +300,11 @@ static void checkpoints(void) {
     OK(core->open_to(0, 0));
     OK(core->open_to(0, 1));
     FAILS(core->open_to(0, 64), MILLPOND_BAD_ARGUMENT, "64 is no device");
+    millpond_core_block live = alloc(900, &pool);
     OK(core->capture_begin(0, pool, NULL));
     FAILS(core->checkpoint_set(0, two, &delta), MILLPOND_BAD_ARGUMENT, "captured");
     OK(core->capture_end(0, pool));
+    OK(core->free(live.context)); /* Nothing was freed for it. */
     OK(core->checkpoint_set(0, two, NULL));
     OK(core->free(kept.context));
     OK(core->free(gone.address));
@@ -312,8 +314,10 @@ static void checkpoints(void) {
     FAILS(core->checkpoint_set(0, two, &delta), MILLPOND_BAD_ARGUMENT, "(3, 9)");
     OK(core->empty_cache(0, &pool));
     OK(core->pool_ref(0, pool, NULL));
+    live = alloc(900, &pool);
     FAILS(core->checkpoint_set(0, two, &delta), MILLPOND_BAD_ARGUMENT, "cannot go back to the checkpoint");
     CHECK(freed == 2 && made == 0);
+    OK(core->free(live.context));
     core->checkpoint_drop(two);
     core->checkpoint_drop(empty);
     core->checkpoint_drop(NULL);

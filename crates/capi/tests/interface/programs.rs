@@ -193,9 +193,11 @@ fn torch() {
 
 #[test]
 fn the_table() {
-    let program = watched("core", "core");
-    for (mut command, device) in [(on_sim(&program), "sim"), (on_cuda(&program), "cuda")] {
-        run(command.env("MILLPOND_TORCH_DEVICE", device));
+    for name in ["core", "devices"] {
+        let program = watched(name, name);
+        for (mut command, device) in [(on_sim(&program), "sim"), (on_cuda(&program), "cuda")] {
+            run(command.env("MILLPOND_TORCH_DEVICE", device));
+        }
     }
 }
 
