@@ -186,16 +186,16 @@ thread.join(60)
 
 # What threads do at the same time. Each returns without an error.
 THREADS = [
-    ("allocate and free", "for _ in range(50): assert work.use(KIND) == 'works'"),
+    ("allocate and free", "for _ in range(20): assert work.use(KIND) == 'works'"),
     ("keep some, and free them in another order", """
     kept = []
-    for at in range(50):
+    for at in range(20):
         kept.append(getattr(work, "with_" + KIND)())
         if at % 3 == 2: del kept[at % len(kept)]
     kept.clear()
 """),
     ("free what others have allocated", """
-    for _ in range(50):
+    for _ in range(20):
         shared.append(getattr(work, "with_" + KIND)())
         if len(shared) > 3: shared.popleft()
 """),

@@ -35,8 +35,9 @@ impl Begun {
         if self.is_inherited() { Err(inherited()) } else { Ok(()) }
     }
 
+    /// Notes in a child what its parent had begun. The child's children inherit the same from the child.
     fn pass_on(&self) {
-        self.by_the_parent.store(self.is_inherited() || self.here.load(Ordering::Acquire), Ordering::Release);
+        self.by_the_parent.store(self.here.load(Ordering::Acquire), Ordering::Release);
     }
 }
 

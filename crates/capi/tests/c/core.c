@@ -151,6 +151,7 @@ static void pools(void) {
     CHECK(status_of(core->alloc(0, NULL, 512, &pool)) == MILLPOND_BAD_ARGUMENT);
     FAILS(core->pool_unref(0, pool), MILLPOND_BAD_ARGUMENT, "(0, 7)");
     FAILS(core->pool_ref(0, pool, &source), MILLPOND_BAD_ARGUMENT, "alloc");
+    FAILS(core->pool_ref(0, (millpond_core_pool){0, 0}, NULL), MILLPOND_BAD_ARGUMENT, "is the default pool");
     OK(core->pool_ref(0, pool, NULL));
     OK(core->pool_ref(0, pool, NULL));
     OK(core->pool_ref(0, other, NULL));
