@@ -25,9 +25,13 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Creates a failure from an error that the allocator reported.
+    /// Creates a failure from an error that the allocator reported: of the device, unless no allocator can serve what
+    /// the program asks for.
     pub(crate) fn from_allocator<E: BackendError>(error: &Error<E>) -> Self {
-        Self::Device(with_causes(error))
+        match error {
+            Error::TooLarge { .. } => Self::Input(error.to_string()),
+            error => Self::Device(with_causes(error)),
+        }
     }
 
     /// Returns the exit code of the process.

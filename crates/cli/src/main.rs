@@ -4,6 +4,7 @@ mod args;
 mod commands;
 mod devices;
 mod failure;
+mod files;
 mod interrupt;
 mod names;
 mod output;
@@ -17,6 +18,7 @@ use crate::args::{Args, Command, Format};
 use crate::output::Output;
 
 fn main() -> ExitCode {
+    interrupt::watch();
     let Args { format, json, wide, command } = Args::parse();
     let mut output = Output::new(if json { Format::Json } else { format }, wide);
     let result = match command {

@@ -4,13 +4,14 @@ use std::io;
 use std::path::PathBuf;
 
 use millpond_snapshot::SnapshotError;
+use millpond_trace::{Limit, printable};
 
 /// The reason why a recording could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
     /// The file could not be opened.
-    #[error("cannot open {}: {error}", path.display())]
+    #[error("cannot open {}: {error}", printable(&path.to_string_lossy()))]
     Open {
         /// The path of the file.
         path: PathBuf,
@@ -27,7 +28,22 @@ pub enum ImportError {
     },
     /// The content could not be read, or is no snapshot.
     #[error(transparent)]
-    Snapshot(#[from] SnapshotError),
+    Snapshot(SnapshotError),
+    /// The content has more than the limits allow.
+    #[error(
+        "byte {at}: the file has more than {most} {of}, the most that is accepted; to read it, raise `{}` of the \
+         limits", raise.name()
+    )]
+    Limit {
+        /// What there is too much of.
+        of: millpond_snapshot::Limit,
+        /// The limit by which it is bounded. Each event allows two values.
+        raise: Limit,
+        /// The most of it.
+        most: u64,
+        /// The number of bytes of content before what exceeds it.
+        at: u64,
+    },
     /// A line does not follow the format.
     #[error("line {line}, column {column}: {problem}")]
     Text {
@@ -64,6 +80,21 @@ pub enum ImportError {
     },
 }
 
+impl From<SnapshotError> for ImportError {
+    /// Names the limit by its name among those of an import.
+    fn from(error: SnapshotError) -> Self {
+        use millpond_snapshot::Limit as Of;
+        let SnapshotError::Limit { limit: of, most, at } = error else { return Self::Snapshot(error) };
+        let raise = match of {
+            Of::Bytes => Limit::TextBytes,
+            Of::Expansion => Limit::Expansion,
+            Of::Values => Limit::Events,
+            _ => return Self::Snapshot(error),
+        };
+        Self::Limit { of, raise, most, at }
+    }
+}
+
 fn devices_text(devices: &[usize]) -> String {
     match devices {
         [] => "no memory and no events of any device".into(),
@@ -88,6 +119,9 @@ pub enum TextProblem {
     /// A line that is no text.
     #[error("the line is not UTF-8")]
     NotText,
+    /// A text that ends before its first line does.
+    #[error("the text ends inside this line, expected a line break; it may be cut off")]
+    CutOff,
     /// A line beyond the limit.
     #[error("the line is longer than {most} bytes")]
     LineTooLong {
@@ -125,7 +159,7 @@ pub enum TextProblem {
         expected: &'static str,
     },
     /// A size out of range.
-    #[error("the size is {bytes}, must be at most 2^63 - 1 bytes")]
+    #[error("the size is {bytes}, must be at most 2^60 - 1 bytes, the most that can be asked for")]
     Size {
         /// The size.
         bytes: u64,

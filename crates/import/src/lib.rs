@@ -13,8 +13,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use millpond_snapshot::content;
-use millpond_trace::{Limits, Trace};
+use millpond_snapshot::{SnapshotError, whole};
+use millpond_trace::{Content, Limits, Trace};
 
 pub use error::{ImportError, TextProblem};
 pub use format::Format;
@@ -31,7 +31,7 @@ pub struct Options {
     /// The name of the program, for the trace's header.
     pub name: Option<String>,
     /// Whether requests that were refused become allocations that are freed at once, so that a replay tells which
-    /// policies would have served them; otherwise they are left out. Of snapshots alone.
+    /// policies would have served them; otherwise they are left out. Snapshots and logs of RMM have such requests.
     pub refused: bool,
     /// The most that is accepted, of the file and of the trace. A snapshot may have two values for each of
     /// [`Limits::events`].
@@ -71,7 +71,17 @@ pub fn import_file(path: impl AsRef<Path>, options: &Options) -> Result<Imported
 /// Returns the first place at which the recording does not follow its format or exceeds a limit, with the reason, or
 /// the reader's error.
 pub fn import(reader: impl Read, options: &Options) -> Result<Imported, ImportError> {
-    import_content(&content(reader, &pytorch::limits(&options.limits))?, options)
+    let content = Content::new(reader).map_err(|error| SnapshotError::Read { read: 0, error })?;
+    import_begun(content, options)
+}
+
+/// Does the same as [`import`] where the beginning may have been looked at.
+///
+/// # Errors
+///
+/// Returns the errors of [`import`].
+pub fn import_begun(content: Content<'_>, options: &Options) -> Result<Imported, ImportError> {
+    import_content(&whole(content, &pytorch::limits(&options.limits))?, options)
 }
 
 /// Does the same as [`import`] with the content, which is not compressed.

@@ -8,7 +8,7 @@ use millpond_trace::Event;
 use serde_json::Map;
 
 use crate::error::{ImportError, TextProblem};
-use crate::lines::{Columns, Field, lines};
+use crate::lines::{Columns, Field, Lines};
 use crate::program::Program;
 use crate::{Format, Imported, Options};
 
@@ -39,7 +39,7 @@ pub(crate) fn is_head(line: &[u8]) -> bool {
 /// Returns the first line and column that do not follow the format, or exceed a limit.
 pub(crate) fn import(content: &[u8], options: &Options) -> Result<Imported, ImportError> {
     let mut program = Program::new(&options.limits);
-    let mut lines = lines(content);
+    let mut lines = Lines::new(content);
     let (columns, head) = Columns::read(&mut lines, HEAD)?;
     let find = |column: &'static str, names: &[&str]| {
         let problem = TextProblem::NoColumn { column, expected: HEAD };
@@ -57,6 +57,7 @@ pub(crate) fn import(content: &[u8], options: &Options) -> Result<Imported, Impo
     .filter_map(|(name, what)| Some((columns.find(&[name])?, what)))
     .collect();
     let (mut moments, mut sizes, mut fields) = (Vec::new(), Vec::new(), Vec::new());
+    program.leave_cut_off(lines.is_cut_off);
     for line in lines {
         let line = line?;
         columns.fields(line, &mut fields)?;

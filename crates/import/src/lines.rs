@@ -4,6 +4,7 @@
 //! this. A reader of CSV would accept more and tell the place of a field less exactly.
 
 use crate::error::{ImportError, TextProblem};
+use crate::program::BYTES_MAX;
 
 /// The longest line in bytes.
 const LINE_BYTES_MAX: usize = 1 << 20;
@@ -40,10 +41,15 @@ impl<'a> Field<'a> {
         })
     }
 
-    /// Reads a size in bytes, of at most 2^63 - 1.
+    /// Reads a size in bytes, of at most 2^60 - 1.
     pub(crate) fn size(&self) -> Result<u64, ImportError> {
-        let bytes = self.digits().ok_or_else(|| self.no("size: expected a whole number of bytes"))?;
-        if bytes < 1 << 63 { Ok(bytes) } else { Err(self.wrong(TextProblem::Size { bytes })) }
+        let bytes = self.any_size()?;
+        if bytes <= BYTES_MAX { Ok(bytes) } else { Err(self.wrong(TextProblem::Size { bytes })) }
+    }
+
+    /// Reads a size in bytes that was asked for and not served, of any 64 bits.
+    pub(crate) fn any_size(&self) -> Result<u64, ImportError> {
+        self.digits().ok_or_else(|| self.no("size: expected a whole number of bytes"))
     }
 
     /// Reads an address or a handle: `0x` and hexadecimal digits, decimal digits, or `(nil)`.
@@ -69,20 +75,53 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Returns the lines of a text that are not blank, without spaces around them. A line that is no text, or too long, is
-/// an error in its place.
-pub(crate) fn lines(content: &[u8]) -> impl Iterator<Item = Result<Field<'_>, ImportError>> {
-    let numbered = (1..).zip(content.split(|byte| *byte == b'\n'));
-    let lines = numbered.map(|(line, bytes): (u64, &[u8])| {
-        let wrong = |column: usize, problem| ImportError::Text { line, column: column as u64 + 1, problem };
-        if bytes.len() > LINE_BYTES_MAX {
-            return Err(wrong(LINE_BYTES_MAX, TextProblem::LineTooLong { most: LINE_BYTES_MAX }));
+/// The lines of a text that are not blank and that end with a line break, without spaces around them. A line that is no
+/// text, or too long, is an error in its place.
+pub(crate) struct Lines<'a> {
+    rest: &'a [u8],
+    line: u64,
+    /// Whether the text ends inside a line, which is not among these.
+    pub(crate) is_cut_off: bool,
+}
+
+impl<'a> Lines<'a> {
+    pub(crate) fn new(content: &'a [u8]) -> Self {
+        let end = content.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let (whole, cut) = content.split_at(end);
+        Self { rest: whole, line: 0, is_cut_off: !cut.trim_ascii().is_empty() }
+    }
+
+    /// Returns the error of a text without a line.
+    pub(crate) fn none(&self, expected: &'static str) -> ImportError {
+        let problem = if self.is_cut_off { TextProblem::CutOff } else { TextProblem::Empty { expected } };
+        ImportError::Text { line: if self.is_cut_off { self.line + 1 } else { 1 }, column: 1, problem }
+    }
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = Result<Field<'a>, ImportError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let end = self.rest.iter().position(|byte| *byte == b'\n')?;
+            let (bytes, rest) = (&self.rest[..end], &self.rest[end + 1..]);
+            (self.rest, self.line) = (rest, self.line + 1);
+            let wrong = |column: usize, problem| {
+                Some(Err(ImportError::Text { line: self.line, column: column as u64 + 1, problem }))
+            };
+            if bytes.len() > LINE_BYTES_MAX {
+                return wrong(LINE_BYTES_MAX, TextProblem::LineTooLong { most: LINE_BYTES_MAX });
+            }
+            let text = match str::from_utf8(bytes) {
+                Ok(text) => text,
+                Err(error) => return wrong(error.valid_up_to(), TextProblem::NotText),
+            };
+            let spaces = (text.len() - text.trim_start().len()) as u64;
+            if !text.trim().is_empty() {
+                return Some(Ok(Field { text: text.trim(), line: self.line, column: spaces + 1 }));
+            }
         }
-        let text = str::from_utf8(bytes).map_err(|error| wrong(error.valid_up_to(), TextProblem::NotText))?;
-        let spaces = (text.len() - text.trim_start().len()) as u64;
-        Ok(Field { text: text.trim(), line, column: spaces + 1 })
-    });
-    lines.filter(|line| line.as_ref().map_or(true, |line| !line.text.is_empty()))
+    }
 }
 
 /// The columns of a table, by the names in its head.
@@ -92,12 +131,8 @@ pub(crate) struct Columns {
 
 impl Columns {
     /// Reads the head, the first of the lines.
-    pub(crate) fn read<'a>(
-        lines: &mut impl Iterator<Item = Result<Field<'a>, ImportError>>,
-        expected: &'static str,
-    ) -> Result<(Self, Field<'a>), ImportError> {
-        let empty = ImportError::Text { line: 1, column: 1, problem: TextProblem::Empty { expected } };
-        let head = lines.next().ok_or(empty)??;
+    pub(crate) fn read<'a>(lines: &mut Lines<'a>, expected: &'static str) -> Result<(Self, Field<'a>), ImportError> {
+        let head = lines.next().ok_or_else(|| lines.none(expected))??;
         let mut names: Vec<String> = Vec::new();
         for field in head.split(',') {
             let name = field.text.to_ascii_lowercase();
@@ -113,6 +148,11 @@ impl Columns {
     /// Returns the place of the column with one of these names.
     pub(crate) fn find(&self, names: &[&str]) -> Option<usize> {
         self.names.iter().position(|name| names.contains(&&**name))
+    }
+
+    /// Returns whether fields are those of the head once more.
+    pub(crate) fn are_head(&self, fields: &[Field<'_>]) -> bool {
+        fields.iter().map(|field| field.text.to_ascii_lowercase()).eq(self.names.iter().cloned())
     }
 
     /// Splits a line into as many fields as there are columns.

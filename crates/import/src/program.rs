@@ -8,6 +8,12 @@ use serde_json::{Map, Value};
 use crate::error::TextProblem;
 use crate::{Format, Imported, Options};
 
+/// The most bytes of a request: an allocator can be asked for no more.
+pub(crate) const BYTES_MAX: u64 = (1 << 60) - 1;
+
+/// What stands for a last line without a line break. Programs that are killed leave such lines, with part of a number.
+const CUT_OFF: &str = "last lines without a line break, which may be cut off";
+
 /// The highest number of a stream, and one more.
 const STREAMS_MAX: u64 = 1 << 16;
 
@@ -66,6 +72,11 @@ impl Program {
         }
     }
 
+    /// Notes that the last line was left out, if it was.
+    pub(crate) fn leave_cut_off(&mut self, is_cut_off: bool) {
+        self.leave_many(CUT_OFF, u64::from(is_cut_off));
+    }
+
     /// Adds an event.
     pub(crate) fn push(&mut self, event: Event) -> Result<(), TextProblem> {
         let most = self.limits.events;
@@ -92,8 +103,17 @@ impl Program {
         Ok(number)
     }
 
+    /// Adds a request that was refused: an allocation that is freed at once.
+    pub(crate) fn refuse(&mut self, bytes: u64, stream: u32) -> Result<(), TextProblem> {
+        let id = self.allocate(bytes, stream)?.id;
+        self.push(Event::Free { id })
+    }
+
     /// Adds an allocation.
     pub(crate) fn allocate(&mut self, bytes: u64, stream: u32) -> Result<Live, TextProblem> {
+        if bytes > BYTES_MAX {
+            return Err(TextProblem::Size { bytes });
+        }
         let id = self.blocks;
         self.push(Event::Allocate { id, bytes, stream })?;
         self.blocks = id.checked_add(1).ok_or(TextProblem::Events { most: u32::MAX.into() })?;

@@ -13,7 +13,7 @@ use millpond_trace::{Event, Limits};
 use serde_json::{Map, Value};
 
 use crate::error::ImportError;
-use crate::program::Program;
+use crate::program::{BYTES_MAX, Program};
 use crate::{Format, Imported, Options};
 
 /// A block: the n-th that was allocated before the history, or in it.
@@ -171,7 +171,7 @@ impl History {
                 }
                 self.leave("segments that were allocated, released, mapped or unmapped");
             }
-            Action::Oom if self.with_refused && entry.size > 0 => self.refused(number, entry),
+            Action::Oom if self.with_refused && (1..=BYTES_MAX).contains(&entry.size) => self.refused(number, entry),
             Action::Oom => self.leave("allocations that were refused"),
             Action::Snapshot => self.leave("snapshots that were taken"),
             Action::Annotate => self.leave("annotations of blocks"),

@@ -2,14 +2,15 @@
 //! which they were made.
 //!
 //! The actions are `allocate`, `free` (`deallocate` in its documentation) and `allocate failure`. Addresses and streams
-//! are handles in hexadecimal. A free on another stream than the block's says that this stream used it.
+//! are handles in hexadecimal. A free on another stream than the block's says that this stream used it. Logs of several
+//! processes may follow each other in a file, each with its head.
 
 use millpond_trace::Event;
 use serde_json::Map;
 
 use crate::error::ImportError;
-use crate::lines::{Columns, Field, lines};
-use crate::program::{Live, Program};
+use crate::lines::{Columns, Field, Lines};
+use crate::program::{BYTES_MAX, Live, Program};
 use crate::{Format, Imported, Options};
 
 const HEAD: &str = "Thread,Time,Action,Pointer,Size,Stream";
@@ -27,7 +28,7 @@ pub(crate) fn is_head(line: &[u8]) -> bool {
 /// Returns the first line and column that do not follow the format, or exceed a limit.
 pub(crate) fn import(content: &[u8], options: &Options) -> Result<Imported, ImportError> {
     let mut program = Program::new(&options.limits);
-    let mut lines = lines(content);
+    let mut lines = Lines::new(content);
     let (columns, head) = Columns::read(&mut lines, HEAD)?;
     let find = |column: &'static str, name: &str| {
         let problem = crate::TextProblem::NoColumn { column, expected: HEAD };
@@ -38,14 +39,21 @@ pub(crate) fn import(content: &[u8], options: &Options) -> Result<Imported, Impo
     let threads = columns.find(&["thread"]);
     let mut seen_threads = std::collections::HashSet::new();
     let (mut fields, mut rows) = (Vec::new(), 0);
+    program.leave_cut_off(lines.is_cut_off);
     for line in lines {
         let line = line?;
         columns.fields(line, &mut fields)?;
+        if columns.are_head(&fields) {
+            // The addresses of another process are other memory.
+            program.live.clear();
+            program.leave("heads of further logs, whose blocks come behind those of the first");
+            continue;
+        }
         rows += 1;
         if let Some(thread) = threads {
             seen_threads.insert(fields[thread].text);
         }
-        row(&mut program, places.map(|place| fields[place]))?;
+        row(&mut program, options.refused, places.map(|place| fields[place]))?;
     }
     program.leave_many("times", if columns.find(&["time"]).is_some() { rows } else { 0 });
     let others = seen_threads.len().saturating_sub(1) as u64;
@@ -53,8 +61,19 @@ pub(crate) fn import(content: &[u8], options: &Options) -> Result<Imported, Impo
     Ok(program.finish(Format::Rmm, None, options, Map::new()))
 }
 
-fn row(program: &mut Program, [action, pointer, size, stream]: [Field<'_>; 4]) -> Result<(), ImportError> {
-    let (address, bytes, handle) = (pointer.address()?, size.size()?, stream.address()?);
+fn row(program: &mut Program, refused: bool, fields: [Field<'_>; 4]) -> Result<(), ImportError> {
+    let [action, pointer, size, stream] = fields;
+    let (address, handle) = (pointer.address()?, stream.address()?);
+    if action.text == "allocate failure" {
+        let bytes = size.any_size()?;
+        if refused && (1..=BYTES_MAX).contains(&bytes) {
+            let stream = program.stream(handle).map_err(|problem| stream.wrong(problem))?;
+            return program.refuse(bytes, stream).map_err(|problem| action.wrong(problem));
+        }
+        program.leave("allocations that were refused");
+        return Ok(());
+    }
+    let bytes = size.size()?;
     match action.text {
         "allocate" if bytes == 0 => program.leave("allocations of 0 bytes"),
         "allocate" => {
@@ -81,7 +100,6 @@ fn row(program: &mut Program, [action, pointer, size, stream]: [Field<'_>; 4]) -
             }
             program.push(Event::Free { id }).map_err(|problem| action.wrong(problem))?;
         }
-        "allocate failure" => program.leave("allocations that were refused"),
         _ => return Err(action.no("action: expected allocate, free or allocate failure")),
     }
     Ok(())

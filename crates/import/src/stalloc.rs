@@ -9,7 +9,7 @@ use millpond_trace::Event;
 use serde_json::Map;
 
 use crate::error::{ImportError, TextProblem};
-use crate::lines::{Field, lines};
+use crate::lines::{Field, Lines};
 use crate::program::{Live, Program};
 use crate::{Format, Imported, Options};
 
@@ -27,7 +27,7 @@ pub(crate) fn is_line(line: &[u8]) -> bool {
     let line = String::from_utf8_lossy(line);
     let mut fields = line.split(' ');
     let is_event = matches!(fields.next(), Some("0" | "1")) && fields.count() == 3;
-    is_event || MARKERS.iter().any(|(part, _)| line.contains(part) && line.contains(':'))
+    is_event || !line.starts_with('#') && MARKERS.iter().any(|(part, _)| line.contains(part) && line.contains(':'))
 }
 
 /// Makes a trace of a log.
@@ -37,8 +37,10 @@ pub(crate) fn is_line(line: &[u8]) -> bool {
 /// Returns the first line and column that do not follow the format, or exceed a limit.
 pub(crate) fn import(content: &[u8], options: &Options) -> Result<Imported, ImportError> {
     let mut program = Program::new(&options.limits);
+    let mut lines = Lines::new(content);
     let mut is_empty = true;
-    for line in lines(content) {
+    program.leave_cut_off(lines.is_cut_off);
+    for line in lines.by_ref() {
         let line = line?;
         is_empty = false;
         match MARKERS.iter().find(|(part, _)| line.text.contains(part)) {
@@ -47,8 +49,7 @@ pub(crate) fn import(content: &[u8], options: &Options) -> Result<Imported, Impo
         }
     }
     if is_empty {
-        let problem = TextProblem::Empty { expected: EXPECTED };
-        return Err(ImportError::Text { line: 1, column: 1, problem });
+        return Err(lines.none(EXPECTED));
     }
     Ok(program.finish(Format::Stalloc, None, options, Map::new()))
 }

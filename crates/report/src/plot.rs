@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use millpond_trace::printable;
 use plotters::backend::SVGBackend;
 use plotters::coord::Shift;
 use plotters::drawing::{DrawingArea, DrawingAreaErrorKind, IntoDrawingArea};
@@ -128,7 +129,7 @@ fn picture(height: i32, draw: impl FnOnce(&Area) -> Drawn) -> Result<String, Plo
 fn write(area: &Area, text: &str, at: (i32, i32), look: (f64, RGBColor, HPos, FontStyle)) -> Drawn {
     let (size, colour, side, weight) = look;
     let font = ("sans-serif", size).into_font().style(weight).color(&colour);
-    Ok(area.draw(&Text::new(text.to_owned(), at, font.pos(Pos::new(side, VPos::Center))))?)
+    Ok(area.draw(&Text::new(printable(text).into_owned(), at, font.pos(Pos::new(side, VPos::Center))))?)
 }
 
 fn rule(area: &Area, ends: [(i32, i32); 2], colour: RGBColor) -> Drawn {

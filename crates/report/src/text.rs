@@ -1,5 +1,7 @@
 //! Numbers and labels as text.
 
+use millpond_trace::printable;
+
 /// Formats a number of bytes with three digits or a little more: `512 B`, `20.0 MiB`, `1.04 GiB`.
 pub fn bytes(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -30,17 +32,16 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// Escapes a text for HTML, between tags and inside quotes. Control characters become spaces.
+/// Escapes a text for HTML, between tags and inside quotes, and its control characters as [`printable`] does.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
+    for character in printable(text).chars() {
         match character {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            other if other.is_control() => out.push(' '),
             other => out.push(other),
         }
     }
@@ -60,6 +61,6 @@ mod tests {
 
     #[test]
     fn no_markup_survives() {
-        assert_eq!(escaped("<b a='\"'>&\n"), "&lt;b a=&#39;&quot;&#39;&gt;&amp; ");
+        assert_eq!(escaped("<b a='\"'>&\n"), "&lt;b a=&#39;&quot;&#39;&gt;&amp;\\n");
     }
 }

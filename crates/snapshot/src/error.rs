@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use millpond_trace::printable;
+
 use crate::limits::Limit;
 
 /// The reason why a snapshot could not be read or written.
@@ -11,7 +13,7 @@ use crate::limits::Limit;
 #[non_exhaustive]
 pub enum SnapshotError {
     /// The file could not be opened or created.
-    #[error("cannot open {}: {error}", path.display())]
+    #[error("cannot open {}: {error}", printable(&path.to_string_lossy()))]
     Open {
         /// The path of the file.
         path: PathBuf,

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::limits::Limit;
+use crate::text::printable;
 
 /// The reason why a trace could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +29,7 @@ pub enum TraceError {
         problem: Problem,
     },
     /// The file could not be opened or created.
-    #[error("cannot open {}: {error}", path.display())]
+    #[error("cannot open {}: {error}", printable(&path.to_string_lossy()))]
     Open {
         /// The path of the file.
         path: PathBuf,
@@ -42,6 +43,17 @@ pub enum TraceError {
         line: u64,
         /// The system's or the decompressor's error.
         error: io::Error,
+    },
+    /// The trace says that it ends with a line that counts its events, and has no such line.
+    #[error(
+        "line {line}: the trace was cut off here, after {events} events: its header promises a last line `# end \
+         EVENTS`; to take the events that there are, remove `counted` from the header"
+    )]
+    CutOff {
+        /// The number of the line that would follow, from 1.
+        line: u64,
+        /// The number of events that there are.
+        events: u64,
     },
     /// Writing or compressing failed.
     #[error("writing failed: {0}")]
@@ -104,7 +116,7 @@ pub enum Problem {
         fields: &'static str,
     },
     /// A size outside the range.
-    #[error("the size is {bytes}, must be from 1 to 2^63 - 1 bytes")]
+    #[error("the size is {bytes}, must be from 1 to 2^60 - 1 bytes, the most that can be asked for")]
     Size {
         /// The size in bytes.
         bytes: u64,
@@ -177,6 +189,20 @@ pub enum Problem {
         /// The number that is next.
         expected: usize,
     },
+    /// A line that says at the end how many events there are, and says another number.
+    #[error(
+        "the end counts {told} events, and there are {found}: the trace was cut or changed; after a change that is \
+         meant, correct the number"
+    )]
+    Count {
+        /// The number at the end.
+        told: u64,
+        /// The number of events before it.
+        found: u64,
+    },
+    /// An event after the line that counts the events.
+    #[error("an event follows the line `# end EVENTS`, expected nothing but comments")]
+    AfterEnd,
     /// A header that is not JSON.
     #[error("the header is not a JSON object: {message}")]
     HeaderJson {
@@ -204,9 +230,5 @@ pub enum Problem {
 /// Returns at most 60 bytes of a line, for messages. Control characters and foreign bytes are escaped.
 pub(crate) fn shorten(line: &[u8]) -> String {
     let (kept, more) = if line.len() > 60 { (&line[..60], "...") } else { (line, "") };
-    let text: String = String::from_utf8_lossy(kept)
-        .chars()
-        .flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] })
-        .collect();
-    text + more
+    printable(&String::from_utf8_lossy(kept)).into_owned() + more
 }

@@ -7,7 +7,7 @@ pub enum Event {
     Allocate {
         /// The block's number: the number of allocations before it.
         id: u32,
-        /// Its size in bytes, from 1 to 2^63 - 1.
+        /// Its size in bytes, from 1 to 2^60 - 1.
         bytes: u64,
         /// The stream it is allocated on.
         stream: u32,

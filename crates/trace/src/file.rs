@@ -1,55 +1,22 @@
 //! Traces in files: compression, and limits on the decompressed size.
 
-use std::cell::Cell;
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Cursor, Read, Write};
+use std::io::{BufWriter, Read, Write};
 use std::path::Path;
 
 use flate2::Compression;
-use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 
+use crate::content::Content;
 use crate::error::TraceError;
 use crate::limits::{Limit, Limits};
+use crate::output::WholeFile;
 use crate::parse::Parser;
 use crate::write::TraceWriter;
 use crate::{Event, Trace};
 
 /// The number of bytes that are read at a time.
 const BLOCK_BYTES: usize = 256 << 10;
-
-/// A reader that counts the bytes taken from it.
-struct Counted<'a, R> {
-    reader: R,
-    taken: &'a Cell<u64>,
-}
-
-impl<R: Read> Read for Counted<'_, R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.reader.read(buffer)?;
-        self.taken.set(self.taken.get() + read as u64);
-        Ok(read)
-    }
-}
-
-/// Returns the content behind a reader, decompressed where its first bytes are those of gzip or zstd.
-///
-/// Limit what you read from it: a few kilobytes can hold gigabytes.
-///
-/// # Errors
-///
-/// Returns the reader's or the decompressor's error.
-pub fn decompressed<'a>(mut reader: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
-    let mut magic = Vec::with_capacity(4);
-    reader.by_ref().take(4).read_to_end(&mut magic)?;
-    let kind: &[u8] = &magic.clone();
-    let whole = Cursor::new(magic).chain(reader);
-    Ok(match kind {
-        [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(BufReader::new(whole))),
-        [0x28, 0xb5, 0x2f, 0xfd] => Box::new(zstd::Decoder::new(whole)?),
-        _ => Box::new(whole),
-    })
-}
 
 impl Trace {
     /// Reads a trace from a file: plain text, gzip or zstd, whatever the file's name; within the default [`Limits`].
@@ -90,17 +57,24 @@ impl Trace {
     ///
     /// Returns the errors of [`from_reader`](Trace::from_reader).
     pub fn from_reader_within(reader: impl Read, limits: &Limits) -> Result<Self, TraceError> {
+        let content = Content::new(reader).map_err(|error| TraceError::Read { line: 0, error })?;
+        Self::from_content(content, limits)
+    }
+
+    /// Does the same as [`from_reader_within`](Trace::from_reader_within) with content of which the beginning may have
+    /// been looked at.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`from_reader`](Trace::from_reader).
+    pub fn from_content(mut content: Content<'_>, limits: &Limits) -> Result<Self, TraceError> {
         let mut parser = Parser::new(limits);
-        let failed = |line, error| TraceError::Read { line, error };
-        let taken = Cell::new(0);
-        let counted = Counted { reader, taken: &taken };
-        let mut reader = decompressed(counted).map_err(|error| failed(0, error))?;
         let (mut text, mut total) = (Vec::new(), 0);
         loop {
-            let read = reader.by_ref().take(BLOCK_BYTES as u64).read_to_end(&mut text);
-            let read = read.map_err(|error| failed(parser.line(), error))?;
+            let read = content.by_ref().take(BLOCK_BYTES as u64).read_to_end(&mut text);
+            let read = read.map_err(|error| TraceError::Read { line: parser.line(), error })?;
             total += read as u64;
-            let (most, limit) = limits.text_after(taken.get());
+            let (most, limit) = limits.text_after(content.taken());
             if total > most {
                 let most = if limit == Limit::Expansion { limits.expansion } else { most };
                 return Err(TraceError::Limit { limit, most, line: parser.line() + 1 });
@@ -114,7 +88,8 @@ impl Trace {
     }
 
     /// Writes the trace to a file: as gzip where its name ends in `.gz`, as zstd where it ends in `.zst`, and otherwise
-    /// as plain text. An existing file is replaced. Comments of a text that it was read from are not kept.
+    /// as plain text. An existing file is replaced once the trace is whole, and otherwise stays as it is
+    /// ([`WholeFile`]). Comments of a text that it was read from are not kept.
     ///
     /// # Errors
     ///
@@ -122,20 +97,20 @@ impl Trace {
     /// by hand.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), TraceError> {
         let path = path.as_ref();
-        let file = File::create(path).map_err(|error| TraceError::Open { path: path.into(), error })?;
+        let file = WholeFile::create(path).map_err(|error| TraceError::Open { path: path.into(), error })?;
         let extension = path.extension().and_then(|extension| extension.to_str());
-        match extension {
+        let file = match extension {
             Some("gz") => {
                 let encoder = self.write_to(BufWriter::new(GzEncoder::new(file, Compression::default())))?;
-                finished(encoder)?.finish().map_err(TraceError::Write)?;
+                finished(encoder)?.finish().map_err(TraceError::Write)?
             }
             Some("zst") => {
                 let encoder = zstd::Encoder::new(file, 0).map_err(TraceError::Write)?;
-                finished(self.write_to(BufWriter::new(encoder))?)?.finish().map_err(TraceError::Write)?;
+                finished(self.write_to(BufWriter::new(encoder))?)?.finish().map_err(TraceError::Write)?
             }
-            _ => drop(self.write_to(BufWriter::new(file))?),
-        }
-        Ok(())
+            _ => finished(self.write_to(BufWriter::new(file))?)?,
+        };
+        file.finish().map_err(TraceError::Write)
     }
 
     /// Writes the trace as plain text and returns the writer, flushed. The writer should be buffered.

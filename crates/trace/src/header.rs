@@ -19,6 +19,9 @@ const BYTES: [&str; 4] = ["peak_requested", "peak_allocated", "peak_active", "pe
 /// The name of the list of segments.
 const SEGMENTS: &str = "segment_addresses";
 
+/// The name of the promise that the last line counts the events.
+const COUNTED: &str = "counted";
+
 /// Returns the pairs of whole numbers in a list, or `None` if it is anything else.
 fn pairs(value: &Value) -> Option<Vec<(u64, u64)>> {
     let pair = |pair: &Value| match pair.as_array()?.as_slice() {
@@ -35,9 +38,15 @@ impl Header {
     ///
     /// Returns an error for a value of the wrong kind under a name with a fixed meaning: `workload`, `conf`, `torch`
     /// and `gpu` hold text; `peak_requested`, `peak_allocated`, `peak_active` and `peak_reserved` whole numbers;
-    /// `seconds` a number; `segment_addresses` a list of pairs of whole numbers. Returns an error also for values that
-    /// together are longer, as the line that a trace has for them, than the 1 MiB that a line may have.
+    /// `seconds` a number; `segment_addresses` a list of pairs of whole numbers; `counted`, which is of the text and
+    /// not of the program, and so is left out here, `true`. Returns an error also for values that together are longer,
+    /// as the line that a trace has for them, than the 1 MiB that a line may have.
     pub fn new(values: Map<String, Value>) -> Result<Self, Problem> {
+        Self::of_text(values).map(|(header, _)| header)
+    }
+
+    /// Does the same as [`new`](Header::new), and returns whether the text of the values promises a line at its end.
+    pub(crate) fn of_text(mut values: Map<String, Value>) -> Result<(Self, bool), Problem> {
         let wrong = |key, expected| Err(Problem::HeaderValue { key, expected });
         for key in TEXTS {
             if values.get(key).is_some_and(|value| !value.is_string()) {
@@ -55,17 +64,24 @@ impl Header {
         if values.get(SEGMENTS).is_some_and(|value| pairs(value).is_none()) {
             return wrong(SEGMENTS, "a list of pairs of whole numbers: bytes and address");
         }
+        let is_counted = match values.remove(COUNTED) {
+            None => false,
+            Some(Value::Bool(true)) => true,
+            Some(_) => return wrong(COUNTED, "true: the last line is `# end EVENTS`"),
+        };
         let header = Self { values };
         let bytes = header.line().len();
         if bytes > LINE_BYTES_MAX {
             return Err(Problem::HeaderTooLong { bytes, limit: LINE_BYTES_MAX });
         }
-        Ok(header)
+        Ok((header, is_counted))
     }
 
-    /// Returns the line of a trace that has the values, without its end.
+    /// Returns the line of a trace that has the values and promises a line at its end, without a line break.
     pub(crate) fn line(&self) -> String {
-        format!("# {}", Value::from(self.values.clone()))
+        let mut values = self.values.clone();
+        values.insert(COUNTED.into(), true.into());
+        format!("# {}", Value::from(values))
     }
 
     /// Returns all values by name.

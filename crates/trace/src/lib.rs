@@ -1,28 +1,33 @@
 #![doc = include_str!("../README.md")]
 
+mod content;
 mod error;
 mod event;
 mod file;
 mod header;
 mod lifetimes;
 mod limits;
+mod output;
 mod parse;
 mod pattern;
 mod random;
 mod rules;
+mod text;
 mod together;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
+pub use content::Content;
 pub use error::{Problem, TraceError};
 pub use event::Event;
-pub use file::decompressed;
 pub use header::Header;
 pub use limits::{FREE_TEXT_BYTES, Limit, Limits};
+pub use output::{WholeFile, remove_unfinished_files};
 pub use pattern::Pattern;
 pub use random::Random;
+pub use text::{printable, printable_with};
 pub use write::TraceWriter;
 
 /// A valid trace: its header and its events in program order.

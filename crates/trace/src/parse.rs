@@ -5,10 +5,23 @@ use std::collections::HashMap;
 use crate::error::{Problem, TraceError, shorten};
 use crate::limits::{Limit, Limits};
 use crate::rules::Rules;
+use crate::text::printable;
 use crate::{Event, Header, Trace};
 
 /// The length of the longest line, in bytes. Events are far shorter; a header may be long.
 pub(crate) const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// What the last line of a trace begins with, before the number of events.
+pub(crate) const END: &str = "# end ";
+
+/// How much of a trace was read, as its text says it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The text promises no line that ends it.
+    NotPromised,
+    Promised,
+    Read,
+}
 
 impl Trace {
     /// Reads a trace from its text, which is not compressed, within the default [`Limits`];
@@ -35,6 +48,7 @@ pub(crate) struct Parser {
     blocks: Names,
     points: Names,
     lines: u64,
+    end: End,
 }
 
 impl Parser {
@@ -46,6 +60,7 @@ impl Parser {
             blocks: Names::default(),
             points: Names::default(),
             lines: 0,
+            end: End::NotPromised,
         }
     }
 
@@ -61,6 +76,9 @@ impl Parser {
             match self.event(&mut cursor) {
                 Ok(Some(event)) => {
                     self.expect_room()?;
+                    if self.end == End::Read {
+                        return Err(self.error(&text[..cursor.at - 1], Problem::AfterEnd));
+                    }
                     self.trace.events.push(event);
                     self.lines += 1;
                     text = &text[cursor.at..];
@@ -91,6 +109,9 @@ impl Parser {
         if !rest.is_empty() {
             return Err(self.error(rest, Problem::CutOff));
         }
+        if self.end == End::Promised {
+            return Err(TraceError::CutOff { line: self.lines + 1, events: self.trace.events.len() as u64 });
+        }
         self.trace.streams = self.rules.streams();
         Ok(self.trace)
     }
@@ -119,8 +140,19 @@ impl Parser {
             [] => return Err(Problem::Blank),
             [b'#', comment @ ..] if self.lines == 0 && comment.trim_ascii_start().starts_with(b"{") => {
                 let values = serde_json::from_slice(comment)
-                    .map_err(|error| Problem::HeaderJson { message: error.to_string() })?;
-                self.trace.header = Header::new(values)?;
+                    .map_err(|error| Problem::HeaderJson { message: printable(&error.to_string()).into_owned() })?;
+                let (header, is_counted) = Header::of_text(values)?;
+                self.trace.header = header;
+                self.end = if is_counted { End::Promised } else { End::NotPromised };
+            }
+            [b'#', ..] if self.end == End::Promised && line.starts_with(END.as_bytes()) => {
+                let mut cursor = Cursor { text: line, at: END.len() - 1 };
+                let told = cursor.number("a number of events")?;
+                let found = self.trace.events.len() as u64;
+                if told != found || cursor.at != line.len() {
+                    return Err(Problem::Count { told, found });
+                }
+                self.end = End::Read;
             }
             [b'#', ..] => {}
             _ => return Err(Problem::UnknownEvent),

@@ -2,8 +2,10 @@
 
 use crate::error::Problem;
 
-/// The largest size in bytes.
-const BYTES_MAX: u64 = (1 << 63) - 1;
+/// The largest size in bytes, which is also the most that an allocator can be asked for.
+const BYTES_MAX: u64 = (1 << 60) - 1;
+/// The most bytes to keep.
+const KEEP_MAX: u64 = (1 << 63) - 1;
 /// One more than the highest stream number.
 const STREAMS_MAX: u64 = 1 << 16;
 
@@ -118,6 +120,6 @@ impl Rules {
     }
 
     pub(crate) fn trim(bytes: u64) -> Result<(), Problem> {
-        if bytes <= BYTES_MAX { Ok(()) } else { Err(Problem::Keep { bytes }) }
+        if bytes <= KEEP_MAX { Ok(()) } else { Err(Problem::Keep { bytes }) }
     }
 }

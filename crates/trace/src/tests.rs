@@ -8,7 +8,7 @@ use super::*;
 
 const SAMPLE: &str = "# {\"peak_reserved\": 4096, \"seconds\": 15.216, \"site\": [1, null], \"workload\": \"sample\"}\n\
     a 7 512 0\n# a comment\na 18446744073709551615 1000 3\nu 7 3\nm 40 3\nw 7 40\nf 7\nf 18446744073709551615\n\
-    a 2 9223372036854775807 65535\nc 7\nt 0\ne\n";
+    a 2 1152921504606846975 65535\nc 7\nt 0\ne\n";
 
 fn sample_events() -> Vec<Event> {
     vec![
@@ -19,7 +19,7 @@ fn sample_events() -> Vec<Event> {
         Event::Until { id: 0, point: 0 },
         Event::Free { id: 0 },
         Event::Free { id: 1 },
-        Event::Allocate { id: 2, bytes: i64::MAX as u64, stream: 65535 },
+        Event::Allocate { id: 2, bytes: (1 << 60) - 1, stream: 65535 },
         Event::Complete { id: 0 },
         Event::Trim { bytes: 0 },
         Event::EmptyCache,
@@ -87,7 +87,7 @@ fn what_breaks_a_rule_is_refused() {
         ("a 7 1 0\na 7 1 0\n", 2, "Reused"),
         ("m 0 0\nm 0 0\n", 2, "PointReused"),
         ("a 0 0 0\n", 1, "Size"),
-        ("a 0 9223372036854775808 0\n", 1, "Size"),
+        ("a 0 1152921504606846976 0\n", 1, "Size"),
         ("a 0 1 65536\n", 1, "Stream"),
         ("t 9223372036854775808\n", 1, "Keep"),
         ("a 0 1 0 7\n", 1, "Surplus"),
@@ -98,6 +98,11 @@ fn what_breaks_a_rule_is_refused() {
         ("e\na 0 1 0", 2, "CutOff"),
         ("e\n\n", 2, "Blank"),
         ("x 0\n", 1, "UnknownEvent"),
+        ("# {\"counted\":true}\ne\n# end 2\n", 3, "Count {"),
+        ("# {\"counted\":true}\ne\n# end 1 \n", 3, "Count {"),
+        ("# {\"counted\":true}\ne\n# end x\n", 3, "Field"),
+        ("# {\"counted\":true}\ne\n# end 1\ne\n", 4, "AfterEnd"),
+        ("# {\"counted\":1}\ne\n", 1, "HeaderValue"),
     ];
     for (text, number, rule) in cases {
         match Trace::parse(text.as_bytes()).unwrap_err() {
@@ -108,7 +113,7 @@ fn what_breaks_a_rule_is_refused() {
             other => panic!("{text:?}: {other}"),
         }
     }
-    let most = "a 0 9223372036854775807 65535\nt 9223372036854775807\n";
+    let most = "a 0 1152921504606846975 65535\nt 9223372036854775807\n";
     assert_eq!(Trace::parse(most.as_bytes()).unwrap().streams, 1 << 16);
 }
 
@@ -128,7 +133,7 @@ fn blocks_live_until_they_complete() {
     let text = "a 0 100 0\na 1 10 0\nf 0\na 2 50 0\nc 0\na 3 60 0\nf 1\na 4 5 0\n";
     // This is 100 + 10 + 50 while block 0 waits; without its completion it would be 120.
     assert_eq!(Trace::parse(text.as_bytes()).unwrap().live_peak(), 160);
-    let huge = format!("a 0 {0} 0\na 1 {0} 0\na 2 {0} 0\n", i64::MAX);
+    let huge: String = (0..17).map(|block| format!("a {block} {} 0\n", (1_u64 << 60) - 1)).collect();
     assert_eq!(Trace::parse(huge.as_bytes()).unwrap().live_peak(), u64::MAX);
 }
 
@@ -164,6 +169,35 @@ impl Read for Dribble<'_> {
         self.0 = &self.0[read..];
         Ok(read)
     }
+}
+
+/// A trace that was written is refused wherever it is cut, and read whole. One from before traces were counted, or with
+/// the promise removed, is read as far as it goes.
+#[test]
+fn a_cut_trace_is_known() {
+    let trace = Trace::parse(SAMPLE.as_bytes()).unwrap();
+    let written = trace.write_to(Vec::new()).unwrap();
+    assert_eq!(Trace::parse(&written).unwrap(), trace);
+    for end in 1..written.len() {
+        let error = Trace::parse(&written[..end]).unwrap_err();
+        let is_known = match &error {
+            TraceError::CutOff { events, .. } => *events < trace.events.len() as u64 + 1,
+            TraceError::Line { problem, .. } => *problem == Problem::CutOff,
+            _ => false,
+        };
+        assert!(is_known, "{end}: {error}");
+    }
+    let text = String::from_utf8(written).unwrap();
+    let (whole, _) = text.split_once("# end ").unwrap();
+    let older = whole.replace("\"counted\":true,", "");
+    assert_eq!(Trace::parse(older.as_bytes()).unwrap(), trace);
+    assert_eq!(Trace::parse(format!("{older}# end 3\n").as_bytes()).unwrap(), trace, "a comment");
+    assert_eq!(Trace::parse(format!("{text}# a comment\n").as_bytes()).unwrap(), trace);
+    let message = TraceError::CutOff { line: 3, events: 1 }.to_string();
+    assert!(message.contains("remove `counted` from the header"), "{message}");
+    // A header of this name is of the text.
+    let values = [("counted".to_owned(), true.into())].into_iter().collect();
+    assert_eq!(Header::new(values).unwrap(), Header::default());
 }
 
 #[test]
@@ -260,7 +294,7 @@ fn the_writer_holds_events_to_the_rules() {
     writer.event(&Event::Allocate { id: 0, bytes: 1, stream: 0 }).unwrap();
     writer.event(&Event::Use { id: 0, stream: 9 }).unwrap();
     assert!(writer.event(&Event::Until { id: 0, point: 0 }).is_err());
-    assert_eq!(writer.finish().unwrap(), b"a 0 1 0\nu 0 9\n");
+    assert_eq!(writer.finish().unwrap(), b"# {\"counted\":true}\na 0 1 0\nu 0 9\n# end 2\n");
 }
 
 #[test]
@@ -287,7 +321,7 @@ fn header_values_of_the_wrong_kind_are_refused() {
 #[test]
 fn a_header_is_as_long_as_a_line_may_be() {
     let header = |conf: String| Header::new([("conf".to_owned(), conf.into())].into_iter().collect());
-    let frame = r##"# {"conf":""}"##.len();
+    let frame = r##"# {"conf":"","counted":true}"##.len();
     let most = parse::LINE_BYTES_MAX - frame;
     for (text, times) in [("a", most), ("\n", most / 2), ("\u{1}", most / 6), ("é", most / 2)] {
         let longest = header(text.repeat(times)).expect("it fits");

@@ -3,13 +3,15 @@
 use std::io::{self, Write};
 
 use crate::error::{Problem, TraceError};
+use crate::parse::END;
 use crate::rules::Rules;
 use crate::{Event, Header};
 
 /// Writes a trace event by event, as plain text.
 ///
 /// It checks events with the same rules as the reader, so what it wrote can be read. It writes in small pieces, so the
-/// writer should be buffered.
+/// writer should be buffered. A trace that is not [finished](TraceWriter::finish), as of a program that was killed, has
+/// its events and is known as cut off.
 pub struct TraceWriter<W: Write> {
     out: W,
     rules: Rules,
@@ -17,15 +19,13 @@ pub struct TraceWriter<W: Write> {
 }
 
 impl<W: Write> TraceWriter<W> {
-    /// Begins a trace. An empty header writes nothing.
+    /// Begins a trace.
     ///
     /// # Errors
     ///
     /// Returns the writer's error.
     pub fn new(mut out: W, header: &Header) -> Result<Self, TraceError> {
-        if !header.values().is_empty() {
-            writeln!(out, "{}", header.line()).map_err(TraceError::Write)?;
-        }
+        writeln!(out, "{}", header.line()).map_err(TraceError::Write)?;
         Ok(Self { out, rules: Rules::default(), events: 0 })
     }
 
@@ -42,13 +42,13 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// Ends the trace and returns the writer, flushed.
+    /// Ends the trace with the number of its events, and returns the writer, flushed.
     ///
     /// # Errors
     ///
     /// Returns the writer's error.
     pub fn finish(mut self) -> Result<W, TraceError> {
-        self.out.flush().map_err(TraceError::Write)?;
+        writeln!(self.out, "{END}{}", self.events).and_then(|()| self.out.flush()).map_err(TraceError::Write)?;
         Ok(self.out)
     }
 

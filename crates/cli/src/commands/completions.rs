@@ -43,6 +43,6 @@ pub(crate) fn run(args: &CompletionsArgs, output: &mut Output) -> Result<(), Fai
     };
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "millpond", &mut script);
-    output.text(&String::from_utf8_lossy(&script));
+    output.script(&String::from_utf8_lossy(&script));
     Ok(())
 }

@@ -8,6 +8,7 @@ use millpond_snapshot::{Amount, Change, Diff, Limits, Row, Snapshot, SnapshotErr
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::files::{self, shown};
 use crate::output::{Align, Output, Table};
 use crate::quantity::set_limits;
 
@@ -32,7 +33,7 @@ What is not named stays:
 /// `millpond diff`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiffArgs {
-    /// The first snapshot
+    /// The first snapshot; `-` for standard input, of one of the two
     #[arg(value_name = "BEFORE")]
     pub(crate) before: PathBuf,
     /// The second snapshot
@@ -62,6 +63,7 @@ fn parse_limits(text: &str) -> Result<Limits, String> {
 ///
 /// Returns [`Failure::Input`] if one of them cannot be read.
 pub(crate) fn run(args: &DiffArgs, output: &mut Output) -> Result<(), Failure> {
+    files::check(&[args.before.clone(), args.after.clone()], &[])?;
     let before = read(&args.before, &args.limits)?;
     let after = read(&args.after, &args.limits)?;
     let diff = before.diff(&after, args.frames.into());
@@ -75,17 +77,21 @@ pub(crate) fn run(args: &DiffArgs, output: &mut Output) -> Result<(), Failure> {
 }
 
 fn read(path: &Path, limits: &Limits) -> Result<Snapshot, Failure> {
-    let file = std::fs::File::open(path)
-        .map_err(|error| format!("cannot open {}: {error}; give the path of a snapshot", path.display()));
-    let snapshot = file.and_then(|file| {
-        Snapshot::from_reader(file, limits).map_err(|error| match error {
-            SnapshotError::Limit { limit, .. } => {
-                format!("{}: {error}: --limits {}=N, or `none`", path.display(), limit.name())
-            }
-            error => format!("{}: {error}", path.display()),
+    let snapshot = if files::is_input(path) {
+        Snapshot::from_reader(std::io::stdin().lock(), limits)
+    } else {
+        let file = std::fs::File::open(path).map_err(|error| {
+            Failure::Input(format!("cannot open {}: {error}; give the path of a snapshot", shown(path)))
+        })?;
+        Snapshot::from_reader(file, limits)
+    };
+    let name = if files::is_input(path) { "standard input".into() } else { shown(path) };
+    snapshot.map_err(|error| {
+        Failure::Input(match error {
+            SnapshotError::Limit { limit, .. } => format!("{name}: {error}: --limits {}=N, or `none`", limit.name()),
+            error => format!("{name}: {error}"),
         })
-    });
-    snapshot.map_err(Failure::Input)
+    })
 }
 
 /// Returns a number of bytes with its sign.
@@ -100,7 +106,7 @@ fn signed(bytes: i128) -> String {
 
 fn text(args: &DiffArgs, diff: &Diff, output: &Output) -> String {
     let name = |path: &Path| {
-        let shown = path.display().to_string();
+        let shown = shown(path);
         let skipped = shown.chars().count().saturating_sub(output.width() - "before: ".len());
         shown.chars().skip(skipped).collect::<String>()
     };

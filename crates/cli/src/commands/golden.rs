@@ -1,5 +1,6 @@
 //! `millpond golden`: recordings of PyTorch's allocator, replayed and compared.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use millpond_conformance::golden::{Outcome, Recording, replay};
@@ -7,6 +8,7 @@ use serde::Serialize;
 
 use super::name_of;
 use crate::failure::Failure;
+use crate::files::{self, shown};
 use crate::output::progress::Progress;
 use crate::output::{Output, tell};
 
@@ -22,7 +24,7 @@ Examples:
 /// `millpond golden`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GoldenArgs {
-    /// Recordings (`*.jsonl.gz`, `*.jsonl`)
+    /// Recordings (`*.jsonl.gz`, `*.jsonl`); `-` is standard input
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
 }
@@ -44,6 +46,7 @@ struct Row<'a> {
 ///
 /// Returns [`Failure::Input`] if a file cannot be read, or else [`Failure::Check`] if one differs.
 pub(crate) fn run(args: &GoldenArgs, output: &mut Output) -> Result<(), Failure> {
+    files::check(&args.files, &[])?;
     let progress = Progress::new(args.files.len());
     let (mut unreadable, mut differing) = (0, 0);
     for path in &args.files {
@@ -76,11 +79,13 @@ pub(crate) fn run(args: &GoldenArgs, output: &mut Output) -> Result<(), Failure>
 }
 
 fn outcome_of(path: &Path) -> Result<Outcome, String> {
-    let recording = Recording::read(path).map_err(|error| match error {
+    let recording =
+        if files::is_input(path) { Recording::from_reader(io::stdin().lock()) } else { Recording::read(path) };
+    let recording = recording.map_err(|error| match error {
         error @ millpond_conformance::golden::GoldenError::Open { .. } => error.to_string(),
-        error => format!("{}: {error}", path.display()),
+        error => format!("{}: {error}", shown(path)),
     })?;
-    replay(&recording).map_err(|error| format!("{}: its configuration is refused: {error}", path.display()))
+    replay(&recording).map_err(|error| format!("{}: its configuration is refused: {error}", shown(path)))
 }
 
 fn print(output: &mut Output, name: &str, path: &Path, outcome: &Outcome) {

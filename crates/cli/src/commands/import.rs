@@ -1,17 +1,17 @@
 //! `millpond import`: a recording of another tool becomes a trace.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::io::{self, BufWriter};
+use std::path::PathBuf;
 
 use millpond::text::format_bytes;
 use millpond_import::{Format, ImportError, Imported, Left, Options, import, import_file};
-use millpond_snapshot::SnapshotError;
 use millpond_trace::Limits;
 use serde::Serialize;
 
 use super::name_of;
 use super::replay::parse_limits;
 use crate::failure::Failure;
+use crate::files::{self, Standard, shown};
 use crate::output::{Align, Output, Table};
 
 /// What `--help` prints behind the arguments.
@@ -38,13 +38,15 @@ What is not named stays:
   events=N         events of the trace, and twice as many values of a snapshot (16777216)
   streams=N        different streams (1024)";
 
+const WAYS: Ways = Ways { limits: "--limits", device: "--device N" };
+
 /// `millpond import`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ImportArgs {
     /// The recording; `-` for standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// The trace to write; compressed if its name ends in `.gz` or `.zst`
+    /// The trace to write; compressed if its name ends in `.gz` or `.zst`; `-` for standard output
     #[arg(short, long, value_name = "TRACE")]
     pub(crate) output: PathBuf,
     /// The format, where it is not to be found out by the content
@@ -53,7 +55,7 @@ pub(crate) struct ImportArgs {
     /// The number of the device to take from a snapshot that has several
     #[arg(long, value_name = "N")]
     pub(crate) device: Option<usize>,
-    /// Make requests that a snapshot tells were refused allocations, freed at once, to see which policy serves them
+    /// Make requests that were refused allocations, freed at once, to see which policy serves them (pytorch and rmm)
     #[arg(long)]
     pub(crate) refused: bool,
     #[arg(long, value_name = "KEY=N,...", default_value = "", hide_default_value = true)]
@@ -96,25 +98,30 @@ struct LeftRow<'a> {
 /// Returns [`Failure::Input`] if the recording cannot be read, has no event for a trace, or the trace cannot be
 /// written.
 pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<(), Failure> {
+    files::check(std::slice::from_ref(&args.file), std::slice::from_ref(&args.output))?;
     let name = name_of(&args.file, &[".gz", ".zst", ".pickle", ".pkl", ".pt", ".json", ".csv", ".txt"]);
-    let is_input = args.file == Path::new("-");
+    let is_input = files::is_input(&args.file);
     let name = (!is_input).then_some(name);
     let options = Options { format: args.from, device: args.device, name, limits: args.limits, refused: args.refused };
     let imported = if is_input { import(io::stdin().lock(), &options) } else { import_file(&args.file, &options) };
-    let shown = if is_input { "standard input".into() } else { args.file.display().to_string() };
-    let imported = imported.map_err(|error| Failure::Input(explain(&shown, &error)))?;
+    let source = if is_input { "standard input".into() } else { shown(&args.file) };
+    let imported = imported.map_err(|error| Failure::Input(explain(&source, &error, &WAYS)))?;
     if imported.trace.events.is_empty() {
-        return Err(Failure::Input(format!("{shown}: {}", nothing(&imported))));
+        return Err(Failure::Input(format!("{source}: {}", nothing(&imported))));
     }
-    let written = imported.trace.write(&args.output);
-    written
-        .map_err(|error| Failure::Input(format!("{}: {error}; give another path with -o", args.output.display())))?;
-    print(args, &shown, &imported, output);
+    let written = if files::is_output(&args.output) {
+        output.make_room();
+        imported.trace.write_to(BufWriter::new(Standard::new())).map(drop)
+    } else {
+        imported.trace.write(&args.output)
+    };
+    written.map_err(|error| Failure::Input(format!("{}: {error}; give another path with -o", shown(&args.output))))?;
+    print(args, &source, &imported, output);
     Ok(())
 }
 
 /// Returns why there is nothing to write.
-fn nothing(imported: &Imported) -> String {
+pub(crate) fn nothing(imported: &Imported) -> String {
     let why = match imported.format {
         Format::PyTorch => {
             "it has no history and no memory: call torch.cuda.memory._record_memory_history() before what is to be \
@@ -125,19 +132,21 @@ fn nothing(imported: &Imported) -> String {
     format!("{why}; no trace is written")
 }
 
-fn explain(shown: &str, error: &ImportError) -> String {
+/// The options by which a command has a recording read in another way.
+pub(crate) struct Ways {
+    pub(crate) limits: &'static str,
+    pub(crate) device: &'static str,
+}
+
+/// Returns the text of an error, with what to do.
+pub(crate) fn explain(shown: &str, error: &ImportError, ways: &Ways) -> String {
     match error {
         ImportError::Open { .. } => format!("{error}; give the path of a recording"),
         ImportError::Unknown { .. } => format!("{shown}: {error} with --from"),
-        ImportError::Devices { .. } => format!("{shown}: {error} with --device N"),
+        ImportError::Devices { .. } => format!("{shown}: {error} with {}", ways.device),
         ImportError::NoDevice { .. } => format!("{shown}: {error}; give another --device"),
-        ImportError::Snapshot(SnapshotError::Limit { limit, .. }) => {
-            let key = match limit.name() {
-                "bytes" => "text_bytes",
-                "values" => "events",
-                name => name,
-            };
-            format!("{shown}: {error}: --limits {key}=N, or `none`")
+        ImportError::Limit { raise, .. } => {
+            format!("{shown}: {error}: {} {}=N, or `none`", ways.limits, raise.name())
         }
         error => format!("{shown}: {error}"),
     }
@@ -154,20 +163,20 @@ fn streams(imported: &Imported) -> usize {
     seen.len()
 }
 
-fn print(args: &ImportArgs, shown: &str, imported: &Imported, output: &mut Output) {
+fn print(args: &ImportArgs, source: &str, imported: &Imported, output: &mut Output) {
     let Imported { trace, format, device, left } = imported;
     let (blocks, streams, live_peak_bytes) = (trace.allocations(), streams(imported), trace.live_peak());
-    let path = args.output.display().to_string();
+    let path = shown(&args.output);
     if output.is_json() {
         let not_carried_over = left.iter().map(|Left { what, count }| LeftRow { what, count: *count }).collect();
         let (events, device) = (trace.events.len(), *device);
-        let (file, trace, format) = (shown, path.as_str(), format.name());
+        let (file, trace, format) = (source, path.as_str(), format.name());
         let row = Row { file, trace, format, device, events, blocks, streams, live_peak_bytes, not_carried_over };
         output.json(&row);
         return;
     }
     let of = device.map_or(String::new(), |device| format!(", device {device}"));
-    let mut text = format!("{shown}: {}{of}\n{path}:\n", format.about());
+    let mut text = format!("{source}: {}{of}\n{path}:\n", format.about());
     let mut table = Table::new(&[("", Align::Left), (" ", Align::Right)]);
     for (what, value) in [
         ("events", trace.events.len().to_string()),

@@ -14,14 +14,16 @@ pub(crate) mod tune;
 
 use std::path::Path;
 
-/// Returns the name of a file in results: without the endings that give its format.
+use millpond_trace::printable;
+
+/// Returns the name of a file in results: printable, and without the endings that give its format.
 fn name_of(path: &Path, endings: &[&str]) -> String {
     let full = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     let mut name = full.as_ref();
     for ending in endings {
         name = name.strip_suffix(ending).filter(|rest| !rest.is_empty()).unwrap_or(name);
     }
-    name.to_string()
+    printable(name).into_owned()
 }
 
 #[cfg(test)]

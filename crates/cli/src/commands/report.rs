@@ -8,6 +8,7 @@ use millpond_trace::Limits;
 use super::replay::{LifeArgs, Limit, PatternChoice, ReplayArgs, draw, parse_limits, pattern_help};
 use crate::devices::SIMULATED;
 use crate::failure::Failure;
+use crate::files::shown;
 use crate::output::Output;
 
 /// What `--help` prints behind the arguments.
@@ -31,7 +32,7 @@ pub(crate) struct ReportArgs {
     #[arg(long = "pattern", value_name = "NAME[:seed=N]", value_parser = PatternChoice::parse)]
     #[arg(help = "A made-up program in place of a trace", long_help = pattern_long_help())]
     patterns: Vec<PatternChoice>,
-    /// The page to write. An existing file is replaced
+    /// The page to write; `-` for standard output. An existing file is replaced once the page is whole
     #[arg(short, long, value_name = "FILE.html", default_value = "report.html")]
     output: PathBuf,
     /// Also write plots as SVG into a folder, which is created if it is not there
@@ -75,12 +76,12 @@ fn pattern_long_help() -> String {
 ///
 /// Returns the errors of a replay, and [`Failure::Input`] for a file that cannot be written.
 pub(crate) fn run(args: &ReportArgs, output: &mut Output) -> Result<(), Failure> {
-    let written = draw(&args.replay())?;
+    let written = draw(&args.replay(), output)?;
     for file in written {
         if output.is_json() {
             output.json(&file);
         } else {
-            output.text(&format!("{} ({})\n", file.file.display(), millpond_report::text::bytes(file.bytes)));
+            output.text(&format!("{} ({})\n", shown(&file.file), millpond_report::text::bytes(file.bytes)));
         }
     }
     Ok(())

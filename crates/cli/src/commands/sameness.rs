@@ -14,6 +14,7 @@ use crate::commands::name_of;
 use crate::commands::replay::read_trace;
 use crate::devices::{Job, Target};
 use crate::failure::Failure;
+use crate::files;
 use crate::output::progress::Progress;
 use crate::output::{Align, Output, Table};
 
@@ -31,7 +32,7 @@ Examples:
 /// `millpond sameness`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SamenessArgs {
-    /// Traces to compare
+    /// Traces to compare; `-` is standard input
     #[arg(value_name = "TRACE", required_unless_present = "seeds")]
     pub(crate) traces: Vec<PathBuf>,
     /// A device to compare with the simulated one, as `millpond devices` lists it. May be repeated
@@ -69,6 +70,7 @@ enum Work {
 ///
 /// Returns [`Failure::Check`] if anything differs and [`Failure::Device`] for a device that is missing.
 pub(crate) fn run(args: &SamenessArgs, output: &mut Output) -> Result<(), Failure> {
+    files::check(&args.traces, &[])?;
     let sides = args.devices.iter().map(|text| Side::open(text)).collect::<Result<Vec<_>, _>>()?;
     let subjects = subjects(args, &sides)?;
     let progress = Progress::unbounded();

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::args::Format;
 use crate::failure::Failure;
 
-pub(crate) use style::{Paint, Style};
+pub(crate) use style::{Paint, Style, written};
 pub(crate) use table::{Align, Table};
 pub(crate) use wrap::{WIDTH, hanging, wrapped};
 
@@ -27,6 +27,8 @@ pub(crate) struct Output {
     width: usize,
     style: Style,
     broken: Option<io::Error>,
+    /// Whether standard output is taken by a file that was asked for there.
+    is_taken: bool,
 }
 
 impl Output {
@@ -35,7 +37,13 @@ impl Output {
     pub(crate) fn new(format: Format, wide: bool) -> Self {
         let terminal = Term::stdout().size_checked().map_or(0, |(_, columns)| usize::from(columns));
         let width = if wide { usize::MAX } else { terminal.max(wrap::WIDTH) };
-        Self { format, width, style: Style::of_output(), broken: None }
+        Self { format, width, style: Style::of_output(), broken: None, is_taken: false }
+    }
+
+    /// Has results go to standard error, as a file was asked for on standard output.
+    pub(crate) fn make_room(&mut self) {
+        self.is_taken = true;
+        self.style = Style::of_messages();
     }
 
     /// Returns the width of texts and tables, in characters.
@@ -68,18 +76,34 @@ impl Output {
         self.broken.is_none()
     }
 
-    /// Writes a text unchanged and flushes it.
+    /// Writes a text and flushes it. Control characters in it are escaped.
     pub(crate) fn text(&mut self, text: &str) {
+        self.put(&written(text));
+    }
+
+    /// Writes a script, which has no text of a file in it, unchanged.
+    pub(crate) fn script(&mut self, script: &str) {
+        self.put(script);
+    }
+
+    fn put(&mut self, text: &str) {
+        let write = |mut out: Box<dyn io::Write>| out.write_all(text.as_bytes()).and_then(|()| out.flush());
         if self.is_open() {
-            let mut stdout = io::stdout().lock();
-            self.broken = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).err();
+            let out: Box<dyn io::Write> =
+                if self.is_taken { Box::new(io::stderr().lock()) } else { Box::new(io::stdout().lock()) };
+            self.broken = write(out).err();
         }
     }
 
     /// Writes a value as one line of JSON.
     pub(crate) fn json(&mut self, value: &impl Serialize) {
         match serde_json::to_string(value) {
-            Ok(line) => self.text(&(line + "\n")),
+            // In JSON a control character stands in a string alone.
+            Ok(line) => {
+                let escape = |c: char| if c.is_control() { format!("\\u{:04x}", u32::from(c)) } else { c.into() };
+                let has_control = line.contains(char::is_control);
+                self.put(&(if has_control { line.chars().map(escape).collect() } else { line } + "\n"));
+            }
             Err(error) => panic!("a result of ours has no JSON form: {error}"),
         }
     }
@@ -99,7 +123,7 @@ impl Output {
     }
 }
 
-/// Writes a line for people to standard error. A failure to write is ignored, as it could not be reported anywhere. On
+/// Writes a line for people to standard error, with control characters escaped. A failure to write is ignored, as it could not be reported anywhere. On
 /// a terminal the word before the first colon is coloured if it is `error` or `note`.
 pub(crate) fn tell(text: &str) {
     let paint = |word, paint| {
@@ -107,5 +131,5 @@ pub(crate) fn tell(text: &str) {
         Some(format!("{}{rest}", Style::of_messages().paint(paint, word)))
     };
     let painted = paint("error:", Paint::Bad).or_else(|| paint("note:", Paint::Notice));
-    let _ = writeln!(io::stderr().lock(), "{}", painted.as_deref().unwrap_or(text));
+    let _ = writeln!(io::stderr().lock(), "{}", written(painted.as_deref().unwrap_or(text)));
 }

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use millpond_trace::printable;
 
 /// A bar on standard error that goes away when it is done. It is shown only if both outputs are terminals: in a pipe it
 /// would disturb the program at the other end.
@@ -49,7 +50,7 @@ impl Progress {
 
     /// Shows what is being done.
     pub(crate) fn doing(&self, what: String) {
-        self.0.set_message(what);
+        self.0.set_message(printable(&what).into_owned());
     }
 
     /// Counts one step as done.

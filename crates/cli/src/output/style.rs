@@ -1,6 +1,11 @@
-//! Colour, where it is read by people.
+//! Colour, where it is read by people, and what is written of a text.
+//!
+//! Texts hold names and values of files, so that nothing in them may act on a terminal: control characters are escaped
+//! as a text is written. Colours are therefore marked by characters that no text has until then.
 
 use std::io::{self, IsTerminal as _};
+
+use millpond_trace::printable_with;
 
 /// How a text is set off from others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,15 +20,38 @@ pub(crate) enum Paint {
     Notice,
 }
 
+/// The marks of the colours, which Unicode keeps for uses like this, and the sequences that they stand for.
+const MARKS: [(char, &str); 5] = [
+    (PLAIN_MARK, "\u{1b}[0m"),
+    ('\u{fdd1}', "\u{1b}[1m"),
+    ('\u{fdd2}', "\u{1b}[32m"),
+    ('\u{fdd3}', "\u{1b}[1;31m"),
+    ('\u{fdd4}', "\u{1b}[33m"),
+];
+
+/// The mark that ends a colour.
+const PLAIN_MARK: char = '\u{fdd0}';
+
 impl Paint {
-    fn code(self) -> &'static str {
+    fn mark(self) -> char {
         match self {
-            Self::Head => "1",
-            Self::Good => "32",
-            Self::Bad => "1;31",
-            Self::Notice => "33",
+            Self::Head => '\u{fdd1}',
+            Self::Good => '\u{fdd2}',
+            Self::Bad => '\u{fdd3}',
+            Self::Notice => '\u{fdd4}',
         }
     }
+}
+
+/// Returns what is written of a text: its lines without control characters, and its colours.
+pub(crate) fn written(text: &str) -> String {
+    let text = printable_with(text, "\n").into_owned();
+    MARKS.iter().fold(
+        text,
+        |text, (mark, sequence)| {
+            if text.contains(*mark) { text.replace(*mark, sequence) } else { text }
+        },
+    )
 }
 
 /// Whether texts are coloured.
@@ -53,9 +81,9 @@ impl Style {
         Self { colours: is_terminal && !dumb && is_empty("NO_COLOR") != Some(false) }
     }
 
-    /// Returns the text, coloured or as it is.
+    /// Returns the text, with the marks of a colour or as it is.
     pub(crate) fn paint(self, paint: Paint, text: &str) -> String {
-        if self.colours && !text.is_empty() { format!("\u{1b}[{}m{text}\u{1b}[0m", paint.code()) } else { text.into() }
+        if self.colours && !text.is_empty() { format!("{}{text}{PLAIN_MARK}", paint.mark()) } else { text.into() }
     }
 }
 
@@ -70,7 +98,8 @@ mod tests {
         assert_eq!(Style::of(true, |name| (name == "NO_COLOR").then_some(false)), Style::PLAIN);
         assert_eq!(Style::PLAIN.paint(Paint::Bad, "no"), "no");
         let colours = Style { colours: true };
-        assert_eq!(colours.paint(Paint::Good, "yes"), "\u{1b}[32myes\u{1b}[0m");
+        assert_eq!(written(&colours.paint(Paint::Good, "yes")), "\u{1b}[32myes\u{1b}[0m");
+        assert_eq!(written(&colours.paint(Paint::Bad, "a\u{1b}[2J\r\nb")), "\u{1b}[1;31ma\\u{1b}[2J\\r\nb\u{1b}[0m");
         assert_eq!(colours.paint(Paint::Good, ""), "");
     }
 }

@@ -1,5 +1,7 @@
 //! Aligned tables.
 
+use millpond_trace::printable;
+
 use super::style::{Paint, Style};
 use super::wrap::{shortened, wrapped};
 
@@ -68,7 +70,7 @@ impl Table {
     /// If the row has more or fewer cells than the head.
     pub(crate) fn painted_row(&mut self, paint: Option<Paint>, cells: Vec<String>) {
         assert_eq!(cells.len(), self.head.len(), "a row of {} cells in a table of {}", cells.len(), self.head.len());
-        self.rows.push(cells);
+        self.rows.push(cells.into_iter().map(|cell| printable(&cell).into_owned()).collect());
         self.paints.push(paint);
     }
 

@@ -50,7 +50,7 @@ fn json_tells_the_same() {
     assert_eq!((&row["streams"], &row["live_peak_bytes"]), (&1.into(), &1024.into()));
     assert_eq!(row["not_carried_over"][0], serde_json::json!({ "what": "times", "count": 2 }));
     let text = std::fs::read_to_string(&trace).expect("a trace");
-    assert!(text.starts_with("# {") && text.ends_with("\na 0 1024 0\nf 0\n"), "{text}");
+    assert!(text.starts_with("# {") && text.ends_with("\na 0 1024 0\nf 0\n# end 2\n"), "{text}");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn errors_name_the_place_and_the_fix() {
     run(&limited).fails(2, &["more than 10 values", "--limits events=N, or `none`"]);
     assert!(!std::path::Path::new(&trace).exists());
     let good = Scratch::new("good.csv", RMM);
-    run(&["import", good.path(), "-o", "/nonexistent/a.trace"]).fails(2, &["cannot open", "give another path with -o"]);
+    run(&["import", good.path(), "-o", "/nonexistent/a.trace"]).fails(2, &["cannot be written", "give another path"]);
 }
 
 /// Two small segments, the later at the lower address, and free blocks of one size in both: what is reserved depends on

@@ -1,32 +1,7 @@
 //! `millpond report` and `millpond replay --report`, as people start them.
 
-use std::path::PathBuf;
-
-use crate::common::{corpus, run};
+use crate::common::{Folder, corpus, run};
 use serde_json::Value;
-
-/// A temporary folder, which is removed when it is dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    /// Creates the folder. `name` has to be unique among the tests.
-    fn new(name: &str) -> Self {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a folder");
-        Self(path)
-    }
-
-    /// Returns the path of a file in it.
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().expect("UTF-8").to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn trace(name: &str) -> String {
     corpus(&format!("traces/{name}.trace.gz"))

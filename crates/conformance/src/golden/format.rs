@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{BufRead, BufReader, Read};
 
+use millpond_trace::{Content, FREE_TEXT_BYTES, printable};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
@@ -11,14 +12,20 @@ use super::{BlockRow, BlockState, GoldenError, Op, OpKind, Recording, SegmentRow
 
 /// The length of the longest line, in bytes.
 const LINE_BYTES_MAX: u64 = 16 << 20;
-/// The length of the longest text, in bytes.
-const TEXT_BYTES_MAX: u64 = 1 << 30;
+/// The length of the longest text, in bytes. What it means takes up to six times as much memory.
+const TEXT_BYTES_MAX: u64 = 256 << 20;
+/// The most bytes of text for each byte that was read, beyond the first MiB.
+const EXPANSION_MAX: u64 = 64;
+/// The most operations.
+const OPS_MAX: usize = 1 << 20;
+/// The most bytes of a request.
+const BYTES_MAX: u64 = (1 << 60) - 1;
 
 /// Reads a whole recording.
 pub(super) fn read(reader: impl Read) -> Result<Recording, GoldenError> {
     let failed = |line, error| GoldenError::Read { line, error };
-    let reader = millpond_trace::decompressed(reader).map_err(|error| failed(0, error))?;
-    let mut reader = BufReader::with_capacity(64 << 10, reader.take(TEXT_BYTES_MAX + 1));
+    let content = Content::new(reader).map_err(|error| failed(0, error))?;
+    let mut reader = BufReader::with_capacity(64 << 10, content.take(TEXT_BYTES_MAX + 1));
     let (mut line, mut text, mut total) = (0, Vec::new(), 0);
     let mut recording: Option<(Recording, Rules)> = None;
     loop {
@@ -30,11 +37,18 @@ pub(super) fn read(reader: impl Read) -> Result<Recording, GoldenError> {
         if total > TEXT_BYTES_MAX {
             return Err(wrong(format!("the text is longer than {TEXT_BYTES_MAX} bytes")));
         }
+        if total > FREE_TEXT_BYTES + reader.get_ref().get_ref().taken().saturating_mul(EXPANSION_MAX) {
+            let problem = format!("the text is longer than {EXPANSION_MAX} bytes for each byte of the compressed file");
+            return Err(wrong(problem));
+        }
         let Some(content) = text.strip_suffix(b"\n") else {
             return end(recording.map(|(recording, _)| recording), text.len() as u64).map_err(wrong);
         };
         match &mut recording {
             None => recording = Some((header(content).map_err(wrong)?, Rules::default())),
+            Some((recording, _)) if recording.ops.len() == OPS_MAX => {
+                return Err(wrong(format!("the recording has more than {OPS_MAX} operations")));
+            }
             Some((recording, rules)) => {
                 let op = op(line, content).map_err(wrong)?;
                 rules.check(&op).map_err(wrong)?;
@@ -127,7 +141,7 @@ fn json<'a, T: Deserialize<'a>>(content: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(content).map_err(|error| {
         let message = error.to_string();
         let place = format!(" at line {} column {}", error.line(), error.column());
-        format!("column {}: {}", error.column(), message.strip_suffix(&place).unwrap_or(&message))
+        format!("column {}: {}", error.column(), printable(message.strip_suffix(&place).unwrap_or(&message)))
     })
 }
 
@@ -206,6 +220,9 @@ fn alloc(raw: &mut RawOp) -> Result<OpKind, String> {
     let (id, size, stream) = (need(op, "id", id)?, need(op, "size", size)?, need(op, "stream", stream)?);
     if size == 0 {
         return Err("`size` is 0, must be at least 1".into());
+    }
+    if size > BYTES_MAX {
+        return Err(format!("`size` is {size}, must be at most 2^60 - 1, the most that can be asked for"));
     }
     let (addr, oom) = match (addr.take(), oom.take()) {
         (Some(addr), None) => (Some(addr), None),

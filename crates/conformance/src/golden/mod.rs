@@ -16,6 +16,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use millpond_trace::printable;
+
 /// One recording: how it was made, and what happened.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Recording {
@@ -144,7 +146,7 @@ pub enum GoldenError {
         problem: String,
     },
     /// The file could not be opened.
-    #[error("cannot open {}: {error}", path.display())]
+    #[error("cannot open {}: {error}", printable(&path.to_string_lossy()))]
     Open {
         /// The path of the file.
         path: PathBuf,
@@ -178,8 +180,9 @@ impl Recording {
     ///
     /// # Errors
     ///
-    /// Returns the first line that does not follow the format, a line longer than 16 MiB, a text longer than 1 GiB, or
-    /// the reader's or the decompressor's error.
+    /// Returns the first line that does not follow the format, or the reader's or the decompressor's error. Limits of the
+    /// format are 16 MiB for a line, 256 MiB for the text, 64 bytes of text for each byte of a compressed file beyond the
+    /// first MiB, 1,048,576 operations, 16,777,216 blocks and 1024 streams, so that a small file takes little memory.
     pub fn from_reader(reader: impl Read) -> Result<Self, GoldenError> {
         format::read(reader)
     }

@@ -19,6 +19,9 @@ enum Life {
 /// One more than the highest number of a block. Blocks are numbered by operation, and recordings are short.
 const IDS_MAX: u32 = 1 << 24;
 
+/// One more than the highest number of a stream. A replay opens all streams up to the highest, of more than 100 KB each.
+const STREAMS_MAX: u32 = 1024;
+
 /// The states of all blocks so far, and the names of all statistics.
 pub(super) struct Rules {
     lives: Vec<Life>,
@@ -41,6 +44,11 @@ impl Rules {
             if self.keys.binary_search(key).is_err() {
                 return Err(format!("unknown statistic {key:?}, expected a key of torch.cuda.memory_stats"));
             }
+        }
+        if let OpKind::Alloc { stream, .. } | OpKind::RecordStream { stream, .. } | OpKind::Busy { stream } = op.kind
+            && stream >= STREAMS_MAX
+        {
+            return Err(format!("the stream is {stream}, must be below {STREAMS_MAX}"));
         }
         match (&op.kind, self.begun) {
             (OpKind::Begin, true) => return Err("`begin` comes a second time".into()),

@@ -221,6 +221,66 @@ fn streams_and_addresses_of_a_log_come_in_any_order() {
     assert_eq!(imported.trace.streams, 3);
 }
 
+/// A log that a killed program left, of each format, cut anywhere in its last line: what is whole is imported, and the
+/// rest is told and never read as another number.
+#[test]
+fn a_last_line_that_is_cut_off_is_left_out_and_told() {
+    for (text, events) in [
+        ("Action,Pointer,Size,Stream\nallocate,0x10,512,0\nallocate,0x20,4096,0\n", 1),
+        ("id,lower,upper,size\na,0,1,512\nb,1,2,4096\n", 2),
+        ("1 0x10 512 0\n1 0x20 4096 0\n", 1),
+    ] {
+        let whole = import(text);
+        assert!(!left(&whole).iter().any(|(what, _)| what.contains("cut off")), "{text}");
+        let last = text.trim_end().rfind('\n').expect("lines") + 1;
+        for end in last + 1..text.len() {
+            let cut = import(&text[..end]);
+            assert_eq!(cut.trace.events.len(), events, "{:?}", &text[..end]);
+            let told = ("last lines without a line break, which may be cut off", 1);
+            assert!(left(&cut).contains(&told), "{:?}: {:?}", &text[..end], cut.left);
+        }
+        // A file whose writer ends in spaces is whole.
+        assert_eq!(import(&format!("{text}  ")).trace, whole.trace);
+    }
+}
+
+#[test]
+fn a_log_of_rmm_has_its_refused_requests_and_may_follow_another() {
+    let log = "Thread,Time,Action,Pointer,Size,Stream\n1,2,allocate,0x10,512,0\n1,2,allocate failure,(nil),4096,7\n";
+    let with = |text: &str| {
+        let options = Options { refused: true, ..Options::default() };
+        let imported = import_content(text.as_bytes(), &options).expect("a log");
+        check(&imported.trace);
+        imported
+    };
+    let refused = with(log);
+    assert_eq!(refused.trace.events, [a(0, 512, 0), a(1, 4096, 1), Free { id: 1 }]);
+    assert!(!left(&refused).iter().any(|(what, _)| what.contains("refused")), "{:?}", refused.left);
+    // What no allocator can be asked for is left out, and what fails may have any size.
+    for bytes in ["0", "18446744073709551615"] {
+        let imported = with(&log.replace("4096", bytes));
+        assert!(left(&imported).contains(&("allocations that were refused", 1)), "{:?}", imported.left);
+        assert_eq!(imported.trace.events, [a(0, 512, 0)]);
+    }
+    // The address of another process is other memory.
+    let twice = import(&format!("{log}{}", log.replace("512", "1024")));
+    assert_eq!(twice.trace.events, [a(0, 512, 0), a(1, 1024, 0)]);
+    assert!(left(&twice).iter().any(|(what, count)| what.starts_with("heads of further logs") && *count == 1));
+}
+
+/// A limit is named as it is called among those of an import.
+#[test]
+fn a_limit_has_its_own_name() {
+    for (limits, name) in [
+        (Limits { text_bytes: 9, ..Limits::default() }, "raise `text_bytes` of the limits"),
+        (Limits { events: 1, ..Limits::default() }, "raise `events` of the limits"),
+    ] {
+        let options = Options { limits, ..Options::default() };
+        let error = import_file(fixture("example.4.pickle"), &options).expect_err("a limit").to_string();
+        assert!(error.contains(name) && !error.contains("`bytes`"), "{error}");
+    }
+}
+
 #[test]
 fn compressed_recordings_are_read() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("lifetimes.csv.gz");

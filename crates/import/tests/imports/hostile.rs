@@ -24,7 +24,7 @@ const CASES: &[(&str, &str, &str)] = &[
     ("RMM1,2,allocate,0x,5,0\n", "line 2, column 14: ", "`0x` is no address"),
     ("RMM1,2,allocate,0x+1,5,0\n", "line 2, column 14: ", "`0x+1` is no address"),
     ("RMM1,2,allocate,0x10,-5,0\n", "line 2, column 19: ", "`-5` is no size"),
-    ("RMM1,2,allocate,0x10,9223372036854775808,0\n", "line 2, column 19: ", "must be at most 2^63 - 1"),
+    ("RMM1,2,allocate,0x10,1152921504606846976,0\n", "line 2, column 19: ", "must be at most 2^60 - 1"),
     ("RMM1,2,allocate,0x10,1152921504606846976x,0\n", "line 2, column 19: ", "is no size"),
     ("RMM1,2,allocate,0x10,5,s0\n", "line 2, column 21: ", "`s0` is no address"),
     ("RMM1,2,allocate,0x10,5,0\n1,2,free,0x10,6,0\n", "line 3, column 15: ", "6 bytes are freed at 0x10, where 5 were"),
@@ -35,6 +35,8 @@ const CASES: &[(&str, &str, &str)] = &[
     ("LIVESa,--1,1,5\n", "line 2, column 3: ", "`--1` is no time"),
     ("LIVESa,9223372036854775808,1,5\n", "line 2, column 3: ", "below 2^63"),
     ("LIVESa,3,3,5\n", "line 2, column 5: ", "the lifetime ends at 3, which is not behind its beginning at 3"),
+    ("LIVESa,0,1,1152921504606846976\n", "line 2, column 7: ", "must be at most 2^60 - 1"),
+    ("id,lower,upper,size", "line 1, column 1: ", "the text ends inside this line, expected a line break"),
     ("LIVESa,0,1,1.5\n", "line 2, column 7: ", "`1.5` is no size"),
     ("LIVESa,0,1,99999999999999999999\n", "line 2, column 7: ", "is no size"),
     ("id,lower,end,size\na,0,9223372036854775807,5\n", "line 2, column 5: ", "below 2^63 - 1"),
@@ -42,7 +44,13 @@ const CASES: &[(&str, &str, &str)] = &[
     ("1 0x10 5 0\n\n0 0x10 5\n", "line 3, column 1: ", "the line has 3 fields, expected 4"),
     ("1 0x10 5 0\n0 0x10  5 0\n", "line 2, column 1: ", "the line has 5 fields, expected 4"),
     ("1 0x10 5 0\n0 0x10 4 0\n", "line 2, column 8: ", "4 bytes are freed at 0x10, where 5 were"),
+    ("1 0x10 1152921504606846976 0\n", "line 1, column 8: ", "must be at most 2^60 - 1"),
     ("1 0x10 5 0\n1 ten 5 0\n", "line 2, column 3: ", "`ten` is no address"),
+    (
+        "{\"segments\":[],\"device_traces\":[[{\"action\":\"alloc\",\"addr\":1,\"size\":1152921504606846976,\"stream\":0}]]}",
+        "device_traces[0][0]: ",
+        "the size is 1152921504606846976, must be at most 2^60 - 1",
+    ),
     ("{\"segments\": 5}", "byte 13, segments: ", "found a whole number, expected a list"),
     ("[1", "byte 2: ", "the file ends here"),
 ];
@@ -70,6 +78,8 @@ fn each_is_refused_at_its_place() {
 #[test]
 fn a_named_format_is_not_found_out() {
     for (format, content, at) in [
+        (Format::Rmm, "Thread,Ti", "line 1, column 1: the text ends inside this line"),
+        (Format::Stalloc, "1 0x10 5", "line 1, column 1: the text ends inside this line"),
         (Format::Rmm, "", "line 1, column 1: the file is empty, expected Thread,Time,Action"),
         (Format::Rmm, "1 0x10 5 0\n", "line 1, column 1: the head has no column `Action`"),
         (Format::Lifetimes, "\n\n", "line 1, column 1: the file is empty, expected id,lower,upper,size"),
@@ -85,9 +95,9 @@ fn a_named_format_is_not_found_out() {
 #[test]
 fn lines_that_are_no_text_or_too_long_are_refused() {
     let options = Options::default();
-    let message = error(&[RMM.as_bytes(), b"1,2,\xff"].concat(), &options);
+    let message = error(&[RMM.as_bytes(), b"1,2,\xff\n"].concat(), &options);
     assert!(message.starts_with("line 2, column 5: the line is not UTF-8"), "{message}");
-    let message = error(format!("{LIVES}{}", "a".repeat(1 << 21)).as_bytes(), &options);
+    let message = error(format!("{LIVES}{}\n", "a".repeat(1 << 21)).as_bytes(), &options);
     assert!(message.starts_with("line 2, column 1048577: the line is longer than 1048576 bytes"), "{message}");
     // A head of a million columns is one long line.
     let head = format!("action,pointer{}\n", ",x".repeat(1 << 20));
@@ -136,6 +146,7 @@ const WORDS: &[&str] = &[
     "(nil)",
     "-1",
     "512",
+    "1152921504606846975",
     "9223372036854775807",
     "Layer :",
     "Iteration Index :",

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use millpond_trace::printable;
 use serde_json::Number;
 
 use super::tree::{Item, Tree, Value};
@@ -21,12 +22,11 @@ type Result<T> = std::result::Result<T, SnapshotError>;
 /// # Errors
 ///
 /// Returns the first value that is missing or wrong, with its place. A value to which the file refers more than once
-/// counts each time, except for call stacks, which are shared.
+/// counts each time, except for call stacks and the fields of frames, which are shared.
 pub(super) fn snapshot(tree: &Tree, root: Item, limits: &Limits) -> Result<Snapshot> {
-    let stacks = HashMap::new();
-    let mut converter =
-        Converter { tree, stacks, equal: HashSet::new(), path: Vec::new(), values: 0, most: limits.values };
-    converter.snapshot(root)
+    let (stacks, frames) = (HashMap::new(), HashMap::new());
+    let (equal, path) = (HashSet::new(), Vec::new());
+    Converter { tree, stacks, frames, equal, path, values: 0, most: limits.values }.snapshot(root)
 }
 
 /// A step from a value to one in it.
@@ -39,6 +39,8 @@ struct Converter<'t> {
     tree: &'t Tree,
     /// The stacks of the lists that were converted before.
     stacks: HashMap<u32, Stack>,
+    /// The frames of the dictionaries that were converted before, of those that have nothing to copy.
+    frames: HashMap<u32, Frame>,
     /// The same, by content.
     equal: HashSet<Stack>,
     path: Vec<Step<'t>>,
@@ -54,7 +56,7 @@ impl<'t> Converter<'t> {
                 Step::Field(name) => {
                     let dot = if path.is_empty() { "" } else { "." };
                     path += dot;
-                    path.extend(name.chars().take(60));
+                    path += &printable(&name.chars().take(60).collect::<String>());
                 }
                 Step::Index(index) => {
                     let _ = write!(path, "[{index}]");
@@ -305,6 +307,11 @@ impl<'t> Converter<'t> {
     }
 
     fn frame(&mut self, item: Item) -> Result<Frame> {
+        if let Value::Dict(dict) = item.value
+            && let Some(frame) = self.frames.get(&dict)
+        {
+            return Ok(frame.clone());
+        }
         let (mut name, mut filename, mut line) = (None, None, 0);
         let mut other = Other::new();
         self.fields(item, |this, field, item| {
@@ -318,7 +325,13 @@ impl<'t> Converter<'t> {
         })?;
         let name = self.required(name, item.at, "name")?;
         let filename = self.required(filename, item.at, "filename")?;
-        Ok(Frame { name, filename, line, other })
+        let frame = Frame { name, filename, line, other };
+        if let Value::Dict(dict) = item.value
+            && frame.other.is_empty()
+        {
+            self.frames.insert(dict, frame.clone());
+        }
+        Ok(frame)
     }
 
     fn text(&self, item: Item) -> Result<&'t Arc<str>> {

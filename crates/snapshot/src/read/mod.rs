@@ -7,8 +7,10 @@ mod tree;
 mod zip;
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::Path;
+
+use millpond_trace::Content;
 
 use crate::error::{Problem, SnapshotError};
 use crate::limits::Limits;
@@ -89,20 +91,6 @@ fn moved(mut error: SnapshotError, by: u64) -> SnapshotError {
     error
 }
 
-/// A reader that counts the bytes taken from it.
-struct Counted<'a, R> {
-    reader: R,
-    taken: &'a std::cell::Cell<u64>,
-}
-
-impl<R: Read> Read for Counted<'_, R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.reader.read(buffer)?;
-        self.taken.set(self.taken.get() + read as u64);
-        Ok(read)
-    }
-}
-
 /// Returns all that a reader has, decompressed where its first bytes are those of gzip or zstd.
 ///
 /// # Errors
@@ -110,15 +98,21 @@ impl<R: Read> Read for Counted<'_, R> {
 /// Returns the reader's or the decompressor's error, or the limit that is exceeded, of [`Limits::bytes`] and
 /// [`Limits::expansion`].
 pub fn content(reader: impl Read, limits: &Limits) -> Result<Vec<u8>, SnapshotError> {
-    let taken = std::cell::Cell::new(0);
+    whole(Content::new(reader).map_err(|error| SnapshotError::Read { read: 0, error })?, limits)
+}
+
+/// Does the same as [`content`] where the beginning may have been looked at.
+///
+/// # Errors
+///
+/// Returns the errors of [`content`].
+pub fn whole(mut reader: Content<'_>, limits: &Limits) -> Result<Vec<u8>, SnapshotError> {
     let mut content = Vec::new();
     let failed = |read: usize, error| SnapshotError::Read { read: read as u64, error };
-    let counted = Counted { reader, taken: &taken };
-    let mut reader = millpond_trace::decompressed(counted).map_err(|error| failed(0, error))?;
     loop {
         let read = reader.by_ref().take(STEP_BYTES).read_to_end(&mut content);
         let read = read.map_err(|error| failed(content.len(), error))?;
-        let (most, limit) = limits.content_after(taken.get());
+        let (most, limit) = limits.content_after(reader.taken());
         if content.len() as u64 > most {
             return Err(SnapshotError::Limit { limit, most: limits.most(limit), at: most });
         }

@@ -3,10 +3,10 @@
 mod json;
 mod pickle;
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
+use millpond_trace::WholeFile;
 use serde_json::Value;
 
 use self::json::JsonOut;
@@ -36,19 +36,22 @@ trait Out {
 
 impl Snapshot {
     /// Writes the snapshot to a file: as JSON where its name ends in `.json`, and otherwise as a pickle. An existing
-    /// file is replaced. PyTorch's viewer opens both, `_memory_viz.py` pickles alone.
+    /// file is replaced once the snapshot is whole, and otherwise stays as it is ([`WholeFile`]). PyTorch's viewer opens
+    /// both formats, `_memory_viz.py` pickles alone.
     ///
     /// # Errors
     ///
     /// Returns the system's error.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), SnapshotError> {
         let path = path.as_ref();
-        let file = File::create(path).map_err(|error| SnapshotError::Open { path: path.into(), error })?;
-        if path.extension().is_some_and(|extension| extension == "json") {
-            self.write_json(BufWriter::new(file)).map(drop)
+        let file = WholeFile::create(path).map_err(|error| SnapshotError::Open { path: path.into(), error })?;
+        let buffer = if path.extension().is_some_and(|extension| extension == "json") {
+            self.write_json(BufWriter::new(file))?
         } else {
-            self.write_pickle(BufWriter::new(file)).map(drop)
-        }
+            self.write_pickle(BufWriter::new(file))?
+        };
+        let file = buffer.into_inner().map_err(|error| SnapshotError::Write(error.into_error()))?;
+        file.finish().map_err(SnapshotError::Write)
     }
 
     /// Writes the snapshot as JSON and returns the writer, flushed. The writer should be buffered.

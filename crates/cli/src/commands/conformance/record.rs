@@ -1,12 +1,12 @@
 //! The record of a soak: a file in Markdown that names the runs and their results.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::soak::Totals;
 use crate::failure::Failure;
+use crate::files;
 use crate::quantity::format_time;
 
 /// The time between two writes of the file while runs go on.
@@ -37,7 +37,8 @@ impl<'a> Record<'a> {
     pub(super) fn begin(path: &'a Path, plan: &'a Plan, totals: &Totals) -> Result<Self, Failure> {
         let now = Instant::now();
         let record = Self { path, plan, began: now, written: now };
-        record.write(totals)?;
+        files::check(&[], &[path.to_owned()])?;
+        record.so_far(totals)?;
         Ok(record)
     }
 
@@ -51,7 +52,12 @@ impl<'a> Record<'a> {
             return Ok(());
         }
         self.written = Instant::now();
-        self.write(totals)
+        self.so_far(totals)
+    }
+
+    /// Writes the file while runs go on. Standard output gets the last record alone.
+    fn so_far(&self, totals: &Totals) -> Result<(), Failure> {
+        if files::is_output(self.path) { Ok(()) } else { self.write(totals) }
     }
 
     /// Writes the file.
@@ -60,9 +66,7 @@ impl<'a> Record<'a> {
     ///
     /// As [`begin`](Self::begin).
     pub(super) fn write(&self, totals: &Totals) -> Result<(), Failure> {
-        let text = render(self.plan, self.began.elapsed(), totals);
-        let told = |error| Failure::Input(format!("cannot write the record {}: {error}", self.path.display()));
-        fs::write(self.path, text).map_err(told)
+        files::write(self.path, render(self.plan, self.began.elapsed(), totals).as_bytes())
     }
 }
 

@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::ConformanceArgs;
 use super::record::{Plan, Record};
 use crate::failure::Failure;
+use crate::files;
 use crate::interrupt;
 use crate::output::progress::Progress;
 use crate::output::{Align, Output, Table};
@@ -40,6 +41,9 @@ pub(super) fn run(runs: u64, args: &ConformanceArgs, output: &mut Output) -> Res
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let plan = Plan { runs, seed, operations: args.operations, threads };
     let mut totals = Totals::default();
+    if args.record.as_deref().is_some_and(files::is_output) {
+        output.make_room();
+    }
     let mut record = args.record.as_deref().map(|path| Record::begin(path, &plan, &totals)).transpose()?;
     interrupt::catch();
     let progress = Progress::new(usize::try_from(runs).unwrap_or(usize::MAX));

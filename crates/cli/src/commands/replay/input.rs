@@ -1,14 +1,25 @@
 //! Where traces come from: files, standard input, patterns, or the binary itself.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use millpond_trace::{Limits, Pattern, Trace, TraceError};
+use millpond_import::{Format, ImportError, Imported, Options, import_begun};
+use millpond_trace::{Content, Limits, Pattern, Trace, TraceError};
 
+use crate::commands::import::{self, Ways};
 use crate::commands::name_of;
 use crate::failure::Failure;
+use crate::files::{self, shown};
 use crate::names::{closest, suggestion};
+use crate::output::tell;
 use crate::quantity::set_limits;
+
+/// How a replay has a recording read in another way.
+const WAYS: Ways = Ways { limits: "--trace-limits", device: "`millpond import --device N`" };
+
+/// How much of a file is looked at to find out what it is.
+const BEGINNING_BYTES: usize = 4096;
 
 /// The built-in trace: the training of a GPT-2, as PyTorch's allocator recorded it on an H200. The file is a copy of
 /// that in `tests/corpus/traces`: a package holds no files from outside of its folder.
@@ -81,11 +92,15 @@ pub(crate) fn sources(paths: &[PathBuf], patterns: &[PatternChoice]) -> Vec<Sour
     if paths.is_empty() && patterns.is_empty() {
         return vec![Source::BuiltIn];
     }
-    let source = |path: &PathBuf| if path == Path::new("-") { Source::Input } else { Source::File(path.clone()) };
-    paths.iter().map(source).chain(patterns.iter().flat_map(|choice| choice.sources())).collect()
+    paths.iter().map(|path| Source::of(path)).chain(patterns.iter().flat_map(|choice| choice.sources())).collect()
 }
 
 impl Source {
+    /// Returns the source that a path names.
+    fn of(path: &Path) -> Self {
+        if files::is_input(path) { Self::Input } else { Self::File(path.to_owned()) }
+    }
+
     /// Returns the name of the trace in results.
     pub(crate) fn name(&self) -> String {
         match self {
@@ -97,58 +112,68 @@ impl Source {
         }
     }
 
-    /// Reads the trace, or generates it from its pattern.
+    /// Reads the trace, or generates it from its pattern. A recording of another tool becomes a trace as by
+    /// `millpond import`.
     ///
     /// # Errors
     ///
-    /// Returns [`Failure::Input`] that names the file and the line.
+    /// Returns [`Failure::Input`] that names the file and the line; also for a trace without any event.
     pub(crate) fn read(&self, limits: &Limits) -> Result<Trace, Failure> {
         match self {
             Self::BuiltIn => Ok(built_in().1),
-            Self::Input => {
-                let name = || "standard input".to_owned();
-                let trace = Trace::from_reader_within(io::stdin().lock(), limits);
-                something(name, trace.map_err(|error| format!("{}: {}; give a trace", name(), advised(&error))))
+            Self::Input => of_reader(io::stdin().lock(), "standard input", None, limits),
+            Self::File(path) => {
+                let file = File::open(path).map_err(|error| unopened(path, error))?;
+                of_reader(file, &shown(path), Some(self.name()), limits)
             }
-            Self::File(path) => read_within(path, limits),
             Self::Pattern(pattern, seed) => Ok(pattern.trace(*seed)),
         }
     }
 }
 
-/// Reads a file within the default limits.
+/// Reads a file, or standard input, within the default limits.
 ///
 /// # Errors
 ///
-/// Returns [`Failure::Input`] that names the file and the line; also for a trace without any event.
+/// Returns the errors of [`Source::read`].
 pub(crate) fn read_trace(path: &Path) -> Result<Trace, Failure> {
-    read_within(path, &Limits::default())
+    Source::of(path).read(&Limits::default())
 }
 
-fn read_within(path: &Path, limits: &Limits) -> Result<Trace, Failure> {
-    let name = || path.display().to_string();
-    something(name, Trace::read_within(path, limits).map_err(|error| explain(path, &error)))
-}
-
-/// Returns a trace that has an event. A trace without events is an error, as nothing would be replayed.
-fn something(name: impl Fn() -> String, read: Result<Trace, String>) -> Result<Trace, Failure> {
-    match read {
-        Ok(trace) if trace.events.is_empty() => {
-            Err(Failure::Input(format!("{}: there is no event in it, so there is nothing to replay", name())))
+/// Reads a trace, or a recording that is known by its content. `name` is the program's, for a recording that has none.
+fn of_reader(reader: impl Read, shown: &str, name: Option<String>, limits: &Limits) -> Result<Trace, Failure> {
+    let broken = |error| Failure::Input(format!("{shown}: {}", TraceError::Read { line: 0, error }));
+    let mut content = Content::new(reader).map_err(broken)?;
+    let trace = match Format::of(content.beginning(BEGINNING_BYTES).map_err(broken)?) {
+        Ok(format) => {
+            let options = Options { format: Some(format), name, limits: *limits, ..Options::default() };
+            of_recording(import_begun(content, &options), shown)?
         }
-        read => read.map_err(Failure::Input),
+        Err(_) => Trace::from_content(content, limits)
+            .map_err(|error| Failure::Input(format!("{shown}: {}", advised(&error))))?,
+    };
+    if trace.events.is_empty() {
+        let text = format!("{shown}: there is no event in it, so there is nothing to replay");
+        return Err(Failure::Input(text));
     }
+    Ok(trace)
 }
 
-fn explain(path: &Path, error: &TraceError) -> String {
-    match error {
-        TraceError::Open { .. } => {
-            let meant = beside(path).map_or(String::new(), |meant| format!("; did you mean `{}`?", meant.display()));
-            format!("{error}; give the path of a trace, or none for the built-in one{meant}")
-        }
-        TraceError::Limit { .. } => format!("{}: {}", path.display(), advised(error)),
-        error => format!("{}: {error}; docs/trace-format.md describes the format", path.display()),
+/// Returns the trace of a recording, and says that it is one.
+fn of_recording(imported: Result<Imported, ImportError>, shown: &str) -> Result<Trace, Failure> {
+    let imported = imported.map_err(|error| Failure::Input(import::explain(shown, &error, &WAYS)))?;
+    if imported.trace.events.is_empty() {
+        return Err(Failure::Input(format!("{shown}: {}", import::nothing(&imported))));
     }
+    tell(&format!("note: {shown} is {}; `millpond import` says what its trace has not", imported.format.about()));
+    Ok(imported.trace)
+}
+
+/// Returns why a file could not be opened, with the name that was probably meant.
+fn unopened(path: &Path, error: io::Error) -> Failure {
+    let meant = beside(path).map_or(String::new(), |meant| format!("; did you mean `{}`?", shown(&meant)));
+    let error = TraceError::Open { path: path.into(), error };
+    Failure::Input(format!("{error}; give the path of a trace, or none for the built-in one{meant}"))
 }
 
 /// Returns the file in the folder of a path whose name is closest to the path's, if one is close.
@@ -168,7 +193,7 @@ fn advised(error: &TraceError) -> String {
         TraceError::Limit { limit, .. } => {
             format!("{error}: `millpond replay --trace-limits {}=N`, or `none`", limit.name())
         }
-        error => error.to_string(),
+        error => format!("{error}; docs/trace-format.md describes the format"),
     }
 }
 

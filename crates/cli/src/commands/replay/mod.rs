@@ -35,6 +35,7 @@ use self::row::Row;
 use self::watch::Watched;
 use crate::devices::{Job, Target, Work};
 use crate::failure::Failure;
+use crate::files;
 use crate::interrupt;
 use crate::output::progress::Progress;
 use crate::output::{Output, tell};
@@ -51,12 +52,12 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure>
         return Err(Failure::Input("--markdown is a way to print the table; give it or --format json".into()));
     }
     args.one_thread()?;
+    let sources = input::sources(&args.traces, &args.patterns);
+    let programs = program::programs(args, &sources);
+    let mut pictures = checked(args, &programs, output)?;
     let target = Target::choose(args.device.as_deref())?;
     let variants = variant::choose(args, target.run(HasPages)?)?;
-    let sources = input::sources(&args.traces, &args.patterns);
     let mut report = Report::new(args);
-    let mut pictures = Pictures::new(args)?;
-    let programs = program::programs(args, &sources);
     let replays = programs.len() * variants.len();
     snapshot::expect_one(args, replays)?;
     let progress = match args.time {
@@ -86,12 +87,12 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure>
 /// # Errors
 ///
 /// Returns the errors of [`run`].
-pub(crate) fn draw(args: &ReplayArgs) -> Result<Vec<Written>, Failure> {
+pub(crate) fn draw(args: &ReplayArgs, output: &mut Output) -> Result<Vec<Written>, Failure> {
+    let sources = input::sources(&args.traces, &args.patterns);
+    let programs = program::programs(args, &sources);
+    let mut pictures = checked(args, &programs, output)?.alone();
     let target = Target::choose(args.device.as_deref())?;
     let variants = variant::choose(args, target.run(HasPages)?)?;
-    let sources = input::sources(&args.traces, &args.patterns);
-    let mut pictures = Pictures::new(args)?.alone();
-    let programs = program::programs(args, &sources);
     let progress = Progress::new(programs.len() * variants.len() * (args.passes + 1));
     for sources in &programs {
         progress.doing(format!("reading {}", program::name(sources)));
@@ -100,6 +101,19 @@ pub(crate) fn draw(args: &ReplayArgs) -> Result<Vec<Written>, Failure> {
     }
     drop(progress);
     pictures.finish()
+}
+
+/// Checks the files that are read and written, before the first is read. Returns the pictures, none of which is drawn.
+fn checked<'a>(args: &'a ReplayArgs, programs: &[&[Source]], output: &mut Output) -> Result<Pictures<'a>, Failure> {
+    let names: Vec<String> = programs.iter().map(|sources| program::name(sources)).collect();
+    let pictures = Pictures::new(args, &names)?;
+    let mut outputs = pictures.files()?;
+    outputs.extend(args.snapshot.clone());
+    files::check(&args.traces, &outputs)?;
+    if outputs.iter().any(|path| files::is_output(path)) {
+        output.make_room();
+    }
+    Ok(pictures)
 }
 
 /// Where results go.

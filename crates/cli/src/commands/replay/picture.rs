@@ -1,5 +1,6 @@
 //! The page and the plots of a replay: two more runs of each program under each policy, which are looked at.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -10,11 +11,12 @@ use millpond_replay::{Life, Replay, Until};
 use millpond_report as report;
 use millpond_report::text::{bytes, count};
 use millpond_report::{Agenda, Block, Holders, Sampled, Sampler, Scale, Scout, Scouted};
-use millpond_trace::Trace;
+use millpond_trace::{Trace, printable};
 
 use super::{Done, Program, ReplayArgs, Run, explain, fits, from_check, tell_fits, variant};
 use crate::devices::{Job, Target, Work};
 use crate::failure::Failure;
+use crate::files;
 use crate::output::progress::Progress;
 
 /// How many moments at equal distances the map has, for few programs and for many, so that a page stays small.
@@ -39,17 +41,20 @@ pub(super) struct Pictures<'a> {
     /// Whether no table tells of refusals.
     is_alone: bool,
     device: String,
+    /// What the files of each program's plots begin with.
+    stems: Vec<String>,
     programs: Vec<report::Program>,
 }
 
 impl<'a> Pictures<'a> {
-    /// Creates the pictures that the arguments ask for, which may be none.
+    /// Creates the pictures that the arguments ask for, which may be none, of programs with these names.
     ///
     /// # Errors
     ///
     /// Returns [`Failure::Input`] for arguments that cannot be had in a picture.
-    pub(super) fn new(args: &'a ReplayArgs) -> Result<Self, Failure> {
-        let pictures = Self { args, is_alone: false, device: String::new(), programs: Vec::new() };
+    pub(super) fn new(args: &'a ReplayArgs, names: &[String]) -> Result<Self, Failure> {
+        let (device, stems) = (String::new(), stems(names));
+        let pictures = Self { args, is_alone: false, device, stems, programs: Vec::new() };
         let refused = |what: &str| Err(Failure::Input(format!("--report, --svg and --png: leave out {what}")));
         match () {
             () if !pictures.are_wanted() => Ok(pictures),
@@ -63,6 +68,24 @@ impl<'a> Pictures<'a> {
     /// Has the pictures tell of refusals, as nothing else does.
     pub(super) fn alone(self) -> Self {
         Self { is_alone: true, ..self }
+    }
+
+    /// Returns the files that will be written, of folders that are there already.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Failure::Input`] for a folder that is not there and cannot be made.
+    pub(super) fn files(&self) -> Result<Vec<PathBuf>, Failure> {
+        let mut files: Vec<PathBuf> = self.args.report.iter().cloned().collect();
+        for (folder, ending) in [(&self.args.svg, "svg"), (&self.args.png, "png")] {
+            let Some(folder) = folder else { continue };
+            if files::check_folder(folder)? {
+                let of =
+                    |stem| plot_names(stem, self.args.passes > 0).map(|name| folder.join(format!("{name}.{ending}")));
+                files.extend(self.stems.iter().flat_map(of));
+            }
+        }
+        Ok(files)
     }
 
     fn are_wanted(&self) -> bool {
@@ -139,13 +162,13 @@ impl<'a> Pictures<'a> {
             return Ok(written);
         }
         for folder in [&self.args.svg, &self.args.png].into_iter().flatten() {
-            fs::create_dir_all(folder).map_err(|error| cannot(folder, &error))?;
+            fs::create_dir_all(folder).map_err(|error| files::cannot(folder, &error))?;
         }
         if let Some(path) = &self.args.report {
             written.push(write(path, &report::page(&self.programs, &self.conditions()))?);
         }
-        for program in &self.programs {
-            for (name, svg) in plots(program, self.args.passes > 0)? {
+        for (program, stem) in self.programs.iter().zip(&self.stems) {
+            for (name, svg) in plots(program, stem, self.args.passes > 0)? {
                 if let Some(folder) = &self.args.svg {
                     written.push(write(&folder.join(format!("{name}.svg")), &svg)?);
                 }
@@ -176,7 +199,9 @@ fn facts(trace: &Trace, replay: &Replay) -> Vec<(String, String)> {
         ("blocks".to_owned(), count(trace.allocations() as u64)),
         ("streams".to_owned(), count(replay.streams().into())),
     ];
-    let mut add = |name: &str, value: Option<String>| facts.extend(value.map(|value| (name.to_owned(), value)));
+    let mut add = |name: &str, value: Option<String>| {
+        facts.extend(value.map(|value| (name.to_owned(), printable(&value).into_owned())));
+    };
     add("program", header.workload().map(str::to_owned));
     add("recorded on", header.gpu().map(str::to_owned));
     add("PyTorch", header.torch().map(str::to_owned));
@@ -186,15 +211,30 @@ fn facts(trace: &Trace, replay: &Replay) -> Vec<(String, String)> {
     facts
 }
 
+/// Returns for each program what the files of its plots begin with: its name in letters and digits, with a number from
+/// the second program of a name on. No name has the hyphen before the number.
+fn stems(names: &[String]) -> Vec<String> {
+    let mut times: HashMap<String, usize> = HashMap::new();
+    let plain = |name: &String| name.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect::<String>();
+    let mut stem = |name: String| {
+        let time = times.entry(name.clone()).or_default();
+        *time += 1;
+        if *time == 1 { name } else { format!("{name}-{time}") }
+    };
+    names.iter().map(plain).map(&mut stem).collect()
+}
+
+/// Returns the names of the plots of a program.
+fn plot_names(stem: &String, has_passes: bool) -> impl Iterator<Item = String> {
+    ["timeline", "life"].into_iter().take(1 + usize::from(has_passes)).map(move |plot| format!("{stem}-{plot}"))
+}
+
 /// Draws the plots of a program. Returns the name of each and its SVG.
-fn plots(program: &report::Program, has_passes: bool) -> Result<Vec<(String, String)>, Failure> {
-    let failed = |error: report::PlotError| Failure::Input(format!("{}: {error}", program.name));
-    let name: String = program.name.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
-    let mut plots = vec![(format!("{name}-timeline"), report::timeline_plot(program).map_err(failed)?)];
-    if has_passes {
-        plots.push((format!("{name}-life"), report::life_plot(program).map_err(failed)?));
-    }
-    Ok(plots)
+fn plots(program: &report::Program, stem: &String, has_passes: bool) -> Result<Vec<(String, String)>, Failure> {
+    let draw = [report::timeline_plot, report::life_plot];
+    let drawn = plot_names(stem, has_passes).zip(draw).map(|(name, draw)| Ok((name, draw(program)?)));
+    let drawn: Result<_, report::PlotError> = drawn.collect();
+    drawn.map_err(|error| Failure::Input(format!("{}: {error}", program.name)))
 }
 
 #[cfg(feature = "png")]
@@ -209,12 +249,8 @@ fn png(_: &str) -> Result<Vec<u8>, Failure> {
 
 fn write(path: &Path, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<Written, Failure> {
     let content = content.as_ref();
-    fs::write(path, content).map_err(|error| cannot(path, &error))?;
+    files::write(path, content)?;
     Ok(Written { file: path.to_owned(), bytes: content.len() as u64 })
-}
-
-fn cannot(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::Input(format!("{}: cannot be written: {error}; give another path", path.display()))
 }
 
 /// Opens what a run is on.

@@ -1,6 +1,5 @@
 //! A snapshot of the allocator behind a replay, for PyTorch's viewers.
 
-use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 
@@ -11,6 +10,7 @@ use millpond_snapshot::{Snapshot, SnapshotError, VmaDevice};
 
 use super::ReplayArgs;
 use crate::failure::Failure;
+use crate::files::{self, Sink, Standard, shown};
 
 /// The number of events that a snapshot has at most.
 const ENTRIES: usize = 1_000_000;
@@ -49,17 +49,21 @@ pub(super) fn begin<B: Backend>(args: &ReplayArgs, allocator: &Allocator<B>) {
 /// Returns [`Failure::Input`] if the file cannot be written.
 pub(super) fn end<B: Backend>(args: &ReplayArgs, allocator: &Allocator<B>) -> Result<(), Failure> {
     let Some(file) = &args.snapshot else { return Ok(()) };
-    let snapshot = allocator.snapshot();
+    let own = allocator.snapshot();
+    let snapshot = Snapshot::from(&own);
     let written = if file.to_string_lossy().ends_with(".vma.json") {
-        let device = VmaDevice { name: snapshot.device_name.clone(), heap_bytes: Some(snapshot.total_bytes) };
-        write_dump(file, &Snapshot::from(&snapshot), &device)
+        let device = VmaDevice { name: own.device_name.clone(), heap_bytes: Some(own.total_bytes) };
+        write_dump(file, &snapshot, &device)
+    } else if files::is_output(file) {
+        snapshot.write_pickle(BufWriter::new(Standard::new())).map(drop)
     } else {
-        Snapshot::from(&snapshot).write(file)
+        snapshot.write(file)
     };
-    written.map_err(|error| Failure::Input(format!("{}: {error}", file.display())))
+    written.map_err(|error| Failure::Input(format!("{}: {error}; give another path", shown(file))))
 }
 
 fn write_dump(path: &Path, snapshot: &Snapshot, device: &VmaDevice) -> Result<(), SnapshotError> {
-    let file = File::create(path).map_err(SnapshotError::Write)?;
-    snapshot.write_vma(device, BufWriter::new(file)).map(drop)
+    let sink = BufWriter::new(Sink::create(path).map_err(SnapshotError::Write)?);
+    let sink = snapshot.write_vma(device, sink)?.into_inner();
+    sink.map_err(|error| error.into_error()).and_then(Sink::finish).map_err(SnapshotError::Write)
 }

@@ -11,7 +11,7 @@ use millpond::text::format_bytes;
 use millpond::{Allocator, DriverActivity};
 use millpond_backend::Backend;
 
-use crate::output::{WIDTH, hanging, tell};
+use crate::output::{WIDTH, hanging, tell, written};
 use crate::quantity::format_time;
 
 /// The time between two looks on a terminal, and between two lines elsewhere.
@@ -60,7 +60,7 @@ impl Watched {
                     let look = self.look(allocator, begin.elapsed());
                     match &view {
                         Some(view) if is_over => view.finish_and_clear(),
-                        Some(view) => view.set_message(look.view(&self.name)),
+                        Some(view) => view.set_message(written(&look.view(&self.name))),
                         None => tell(&look.line(&self.name)),
                     }
                     if is_over {

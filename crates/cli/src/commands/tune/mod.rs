@@ -21,6 +21,7 @@ use self::row::Row;
 use crate::commands::replay::{Limit, Source, sources};
 use crate::devices::{Job, Target, Work};
 use crate::failure::Failure;
+use crate::files;
 use crate::interrupt;
 use crate::output::progress::Progress;
 use crate::output::{Output, tell};
@@ -35,6 +36,7 @@ pub(crate) fn run(args: &TuneArgs, output: &mut Output) -> Result<(), Failure> {
     if args.markdown && output.is_json() {
         return Err(Failure::Input("--markdown is a way to print the table; give it or --format json".into()));
     }
+    files::check(&args.traces, &[])?;
     let target = Target::choose_or_simulated(args.device.as_deref())?;
     let Facts { name, has_pages, has_clock } = target.run(Ask)?;
     if !has_clock {

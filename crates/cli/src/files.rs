@@ -1,0 +1,266 @@
+//! The files that a command reads and writes: which they are, checked before anything is read, and how all of them are
+//! written.
+//!
+//! A file appears whole or not at all ([`WholeFile`]). `-` is standard input or standard output.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fs::{self, Metadata};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use millpond_trace::{WholeFile, printable};
+
+use crate::failure::Failure;
+
+/// Returns a path for people to read.
+pub(crate) fn shown(path: &Path) -> String {
+    printable(&path.to_string_lossy()).into_owned()
+}
+
+/// Returns whether a path stands for standard input.
+pub(crate) fn is_input(path: &Path) -> bool {
+    ["-", "/dev/stdin"].iter().any(|name| path == Path::new(name))
+}
+
+/// Returns whether a path stands for standard output.
+pub(crate) fn is_output(path: &Path) -> bool {
+    ["-", "/dev/stdout"].iter().any(|name| path == Path::new(name))
+}
+
+/// Returns the failure of a file that cannot be written.
+pub(crate) fn cannot(path: &Path, error: &io::Error) -> Failure {
+    Failure::Input(format!("{}: cannot be written: {error}; give another path", shown(path)))
+}
+
+/// What makes two paths one. Pipes and devices have none of it: they can be written twice.
+#[derive(PartialEq, Eq, Hash)]
+enum Identity {
+    Input,
+    Output,
+    /// A place in a folder, with links followed.
+    Place(PathBuf),
+    /// A file, by its device and its number, whatever its names.
+    File(u64, u64),
+}
+
+#[cfg(unix)]
+fn number(found: &Metadata) -> Option<Identity> {
+    use std::os::unix::fs::MetadataExt as _;
+    found.is_file().then(|| Identity::File(found.dev(), found.ino()))
+}
+
+#[cfg(not(unix))]
+fn number(_: &Metadata) -> Option<Identity> {
+    None
+}
+
+/// Returns the identity of the file that a stream of this process is, if it is one.
+fn of_stream(path: &str) -> Option<Identity> {
+    fs::metadata(path).ok().as_ref().and_then(number)
+}
+
+/// Returns what an input is. One that is not there is nothing, which is found out when it is read.
+fn of_input(path: &Path) -> Vec<Identity> {
+    if is_input(path) {
+        return [Some(Identity::Input), of_stream("/dev/stdin")].into_iter().flatten().collect();
+    }
+    let Ok(found) = fs::metadata(path) else { return Vec::new() };
+    let place = fs::canonicalize(path).ok().filter(|_| found.is_file()).map(Identity::Place);
+    [place, number(&found)].into_iter().flatten().collect()
+}
+
+/// Returns what an output is, once it is known that it can be written.
+fn of_output(path: &Path) -> Result<Vec<Identity>, Failure> {
+    if is_output(path) {
+        return Ok([Some(Identity::Output), of_stream("/dev/stdout")].into_iter().flatten().collect());
+    }
+    let Some(place) = WholeFile::check(path).map_err(|error| cannot(path, &error))? else { return Ok(Vec::new()) };
+    let old = fs::metadata(&place).ok().as_ref().and_then(number);
+    Ok([Some(Identity::Place(place)), old].into_iter().flatten().collect())
+}
+
+/// Checks the files of a command before it reads the first: each output can be written, and is neither an input nor
+/// another output under any name, and standard input is read once. Costs a few calls of the system for each file.
+///
+/// # Errors
+///
+/// Returns [`Failure::Input`] that names the file and says what to do.
+pub(crate) fn check(inputs: &[PathBuf], outputs: &[PathBuf]) -> Result<(), Failure> {
+    let mut known: HashMap<Identity, (String, bool)> = HashMap::new();
+    for path in inputs {
+        for identity in of_input(path) {
+            let is_stream = identity == Identity::Input;
+            if known.insert(identity, (shown(path), false)).is_some() && is_stream {
+                return Err(Failure::Input("standard input is named twice, and can be read once".into()));
+            }
+        }
+    }
+    for path in outputs {
+        let name = shown(path);
+        let identities = of_output(path)?;
+        for identity in &identities {
+            if let Some((other, is_written)) = known.get(identity) {
+                let both = if *other == name { format!("`{name}`") } else { format!("`{name}` is `{other}`, which") };
+                let what = if *is_written { "is written twice" } else { "is read and would be replaced" };
+                return Err(Failure::Input(format!("{both} {what}: give another path for the output")));
+            }
+        }
+        for identity in identities {
+            if let Entry::Vacant(entry) = known.entry(identity) {
+                entry.insert((name.clone(), true));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that files can be written into a folder, which need not be there. Returns whether it is.
+///
+/// # Errors
+///
+/// Returns [`Failure::Input`] if it cannot be made.
+pub(crate) fn check_folder(folder: &Path) -> Result<bool, Failure> {
+    if folder.is_dir() {
+        return Ok(true);
+    }
+    let is_missing = |at: &&Path| !at.as_os_str().is_empty() && fs::symlink_metadata(at).is_err();
+    let first = folder.ancestors().take_while(is_missing).last();
+    match first.map_or(Err(ErrorKind::NotADirectory.into()), WholeFile::check) {
+        Ok(_) => Ok(false),
+        Err(error) => Err(cannot(folder, &error)),
+    }
+}
+
+/// A file that is being written, or standard output.
+pub(crate) enum Sink {
+    Standard(Standard),
+    File(WholeFile),
+}
+
+/// Standard output as a file. A reader that goes away is no error: what follows is dropped.
+pub(crate) struct Standard {
+    is_open: bool,
+}
+
+impl Standard {
+    pub(crate) fn new() -> Self {
+        Self { is_open: true }
+    }
+}
+
+impl Write for Standard {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.is_open {
+            return Ok(bytes.len());
+        }
+        match io::stdout().lock().write(bytes) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                self.is_open = false;
+                Ok(bytes.len())
+            }
+            written => written,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match io::stdout().lock().flush() {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            flushed => flushed,
+        }
+    }
+}
+
+impl Sink {
+    /// Begins a file.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error.
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        if is_output(path) { Ok(Self::Standard(Standard::new())) } else { WholeFile::create(path).map(Self::File) }
+    }
+
+    /// Ends the file, which is at its path from then on.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Standard(mut standard) => standard.flush(),
+            Self::File(file) => file.finish(),
+        }
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Standard(standard) => standard.write(bytes),
+            Self::File(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Standard(standard) => standard.flush(),
+            Self::File(file) => file.flush(),
+        }
+    }
+}
+
+/// Writes a file.
+///
+/// # Errors
+///
+/// Returns [`Failure::Input`] that names it.
+pub(crate) fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let written = Sink::create(path).and_then(|mut sink| sink.write_all(content).and_then(|()| sink.finish()));
+    written.map_err(|error| cannot(path, &error))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn error(inputs: &[&Path], outputs: &[&Path]) -> String {
+        let owned = |paths: &[&Path]| paths.iter().map(|path| path.to_path_buf()).collect::<Vec<_>>();
+        match check(&owned(inputs), &owned(outputs)) {
+            Ok(()) => String::new(),
+            Err(failure) => failure.to_string(),
+        }
+    }
+
+    #[test]
+    fn one_file_under_any_names_is_read_or_written_and_not_both() {
+        let folder = std::env::temp_dir().join(format!("millpond-files-{}", std::process::id()));
+        fs::create_dir_all(folder.join("sub")).expect("a folder");
+        let at = |name: &str| folder.join(name);
+        fs::write(at("in"), "").expect("a file");
+        std::os::unix::fs::symlink(at("in"), at("soft")).expect("a link");
+        std::os::unix::fs::symlink("later", at("dangling")).expect("a link");
+        fs::hard_link(at("in"), at("hard")).expect("a link");
+        for name in ["in", "sub/../in", "soft", "hard"] {
+            let error = error(&[&at("in")], &[&at(name)]);
+            assert!(error.contains("is read and would be replaced: give another path"), "{name}: {error}");
+        }
+        for (one, other) in [("new", "new"), ("new", "sub/../new"), ("later", "dangling"), ("hard", "in")] {
+            let error = error(&[], &[&at(one), &at(other)]);
+            assert!(error.contains("is written twice"), "{one} {other}: {error}");
+        }
+        assert!(error(&[], &[&at("none/new")]).contains("none/new: cannot be written: No such file"));
+        assert!(error(&[], &[&folder]).contains("cannot be written"));
+        assert_eq!(error(&[&at("in"), &at("in")], &[&at("a"), &at("b")]), "");
+        let (null, dash) = (Path::new("/dev/null"), Path::new("-"));
+        assert_eq!(error(&[null], &[null, null]), "");
+        assert!(error(&[dash, Path::new("/dev/stdin")], &[]).contains("standard input is named twice"));
+        assert!(error(&[], &[dash, Path::new("/dev/stdout")]).contains("is written twice"));
+        assert_eq!(check_folder(&at("sub")).map_err(|error| error.to_string()), Ok(true));
+        assert_eq!(check_folder(&at("x/y/z")).map_err(|error| error.to_string()), Ok(false));
+        assert!(check_folder(&at("in/x")).is_err() && check_folder(&at("in")).is_err());
+        let names = fs::read_dir(&folder).expect("a folder").count();
+        assert_eq!(names, 5, "a check leaves nothing");
+        fs::remove_dir_all(&folder).expect("our folder");
+    }
+}
