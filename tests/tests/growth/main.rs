@@ -1,11 +1,13 @@
 //! What an operation costs, and what memory of the host it leaves, by the number of streams, pools, windows, allocators
 //! and operations before it. Costs are counted, never timed: how many shards, streams, pages, free blocks and windows
-//! the core looks at. The process is the test's own, since its memory is measured.
+//! the core looks at. The process is the test's own, since its memory is measured, and so is here what readers take
+//! for files that someone has damaged.
 //!
 //! Each limit is a slope: how much more one more thing may cost. Figures named `TODAY` are far from what they should
 //! be, and may only fall.
 
 mod counting;
+mod readers;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,7 +24,7 @@ const POLICIES: [&str; 4] =
     ["policy:classic", "policy:classic,expandable_segments:True", "policy:paged", "policy:paged,growth:tight"];
 
 /// Returns the turn of a test, so that no other one takes memory meanwhile.
-fn turn() -> MutexGuard<'static, ()> {
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
