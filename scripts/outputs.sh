@@ -11,10 +11,10 @@ MILLPOND_KILLS=${1:-100} MILLPOND_KILLS_RECORD="$table" \
     cat <<'TEXT'
 # Commands killed and disks filled
 
-Each command replaces a file. It was killed once it had written a share of it, a larger one each time, in turn by SIGINT, SIGTERM
-and SIGKILL. Then it ran with a limit on the size of files at as many points, which ends a write as a full disk does. `parts` counts
-how often the path had neither the old file nor the new one, or a temporary file was left, which SIGKILL alone may do. A full
-disk ended each command with exit code 2. `scripts/outputs.sh` makes this table.
+Each command replaces a file. It was killed once it had written a share of it, a larger one each time, in turn by
+SIGINT, SIGTERM and SIGKILL. Then it ran with a limit on the size of files at as many points, which ends a write as a
+full disk does. `parts` counts how often the path had neither the old file nor the new one, or a temporary file was
+left, which SIGKILL alone may do. A full disk ended each command with exit code 2. `scripts/outputs.sh` makes the table.
 
 TEXT
     cat "$table"

@@ -142,8 +142,8 @@ const TRACES: &[(&str, u64, &str)] = &[
     ("e 1\n", 1, "an event has `e` alone"),
     ("t\n", 1, "expected a number of bytes at byte 1"),
     // Ranges.
-    ("a 0 0 0\n", 1, "the size is 0, must be from 1 to 2^63 - 1 bytes"),
-    ("a 0 9223372036854775808 0\n", 1, "the size is 9223372036854775808"),
+    ("a 0 0 0\n", 1, "the size is 0, must be from 1 to 2^60 - 1 bytes"),
+    ("a 0 1152921504606846976 0\n", 1, "the size is 1152921504606846976"),
     ("a 0 1 65536\n", 1, "the stream is 65536, must be from 0 to 65535"),
     ("m 0 65536\n", 1, "the stream is 65536"),
     ("a 0 1 0\nu 0 65536\n", 2, "the stream is 65536"),
@@ -173,6 +173,10 @@ const TRACES: &[(&str, u64, &str)] = &[
     ("#{\"a\" 1}\n", 1, "the header is not a JSON object: expected `:`"),
     ("# {\"workload\": 7}\n", 1, "the header's `workload` must be text"),
     ("# {\"peak_reserved\": -1}\n", 1, "the header's `peak_reserved` must be a whole number of bytes"),
+    ("# {\"counted\": false}\n", 1, "the header's `counted` must be true"),
+    ("# {\"counted\": true}\ne\n", 3, "the trace was cut off here, after 1 events: its header promises a last line"),
+    ("# {\"counted\": true}\ne\n# end 2\n", 3, "the end counts 2 events, and there are 1"),
+    ("# {\"counted\": true}\n# end 0\ne\n", 3, "an event follows the line `# end EVENTS`"),
     ("# {\"seconds\": null}\n", 1, "the header's `seconds` must be a number"),
 ];
 
@@ -250,6 +254,14 @@ const GOLDEN_OPS: &[(&str, usize, &str)] = &[
     ("{\"op\":\"record_stream\",\"id\":9,\"stream\":0,\"d\":{}}\n", 3, "block 9 was not allocated before"),
     ("{\"op\":\"free\",\"id\":16777216,\"d\":{}}\n", 3, "the block's number is 16777216, must be below 16777216"),
     ("{\"op\":\"busy\",\"d\":{}}\n", 3, "`busy` needs `stream`"),
+    ("{\"op\":\"busy\",\"stream\":1024,\"d\":{}}\n", 3, "the stream is 1024, must be below 1024"),
+    ("{\"op\":\"record_stream\",\"id\":9,\"stream\":4294967295,\"d\":{}}\n", 3, "the stream is 4294967295"),
+    ("{\"op\":\"alloc\",\"id\":0,\"size\":1,\"stream\":1000000,\"addr\":1,\"d\":{}}\n", 3, "the stream is 1000000"),
+    (
+        "{\"op\":\"alloc\",\"id\":0,\"size\":1152921504606846976,\"stream\":0,\"addr\":1,\"d\":{}}\n",
+        3,
+        "must be at most 2^60 - 1",
+    ),
 ];
 
 /// Two operations that a number's rules do not let follow each other; the mistake is on line 4.

@@ -5,6 +5,7 @@ mod budget;
 mod contention;
 mod determinism;
 mod faults;
+mod files;
 mod model;
 mod page_stats;
 mod paged;

@@ -31,7 +31,7 @@ use crate::turn;
 /// The cases unless told. They take some ten seconds.
 const CASES: u64 = 4000;
 
-/// The most bytes of the host that reading a case may take, and a replay of what it means. A thousand streams take most.
+/// The most bytes of the host that reading a case may take, and a replay of what it means, of a thousand streams.
 const BYTES_MAX: i64 = 256 << 20;
 
 /// After how long a case is taken for one that never ends. It is no measure: the slowest takes a hundredth.

@@ -123,8 +123,8 @@ impl Output {
     }
 }
 
-/// Writes a line for people to standard error, with control characters escaped. A failure to write is ignored, as it could not be reported anywhere. On
-/// a terminal the word before the first colon is coloured if it is `error` or `note`.
+/// Writes a line for people to standard error, with control characters escaped. A failure to write is ignored, as it
+/// could not be reported anywhere. On a terminal the word before the first colon is coloured: `error` or `note`.
 pub(crate) fn tell(text: &str) {
     let paint = |word, paint| {
         let rest = text.strip_prefix(word)?;

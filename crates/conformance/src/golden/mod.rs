@@ -180,9 +180,9 @@ impl Recording {
     ///
     /// # Errors
     ///
-    /// Returns the first line that does not follow the format, or the reader's or the decompressor's error. Limits of the
-    /// format are 16 MiB for a line, 256 MiB for the text, 64 bytes of text for each byte of a compressed file beyond the
-    /// first MiB, 1,048,576 operations, 16,777,216 blocks and 1024 streams, so that a small file takes little memory.
+    /// Returns the first line that does not follow the format, or the reader's or the decompressor's error. A line has
+    /// at most 16 MiB, the text 256 MiB, and 64 bytes for each byte of a compressed file beyond the first MiB. There
+    /// are at most 1,048,576 operations, 16,777,216 blocks and 1024 streams, so that a small file takes little memory.
     pub fn from_reader(reader: impl Read) -> Result<Self, GoldenError> {
         format::read(reader)
     }

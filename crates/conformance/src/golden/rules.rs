@@ -19,7 +19,7 @@ enum Life {
 /// One more than the highest number of a block. Blocks are numbered by operation, and recordings are short.
 const IDS_MAX: u32 = 1 << 24;
 
-/// One more than the highest number of a stream. A replay opens all streams up to the highest, of more than 100 KB each.
+/// One more than the highest number of a stream. A replay opens all up to the highest, each of more than 100 KB.
 const STREAMS_MAX: u32 = 1024;
 
 /// The states of all blocks so far, and the names of all statistics.

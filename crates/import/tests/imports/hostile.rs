@@ -47,7 +47,8 @@ const CASES: &[(&str, &str, &str)] = &[
     ("1 0x10 1152921504606846976 0\n", "line 1, column 8: ", "must be at most 2^60 - 1"),
     ("1 0x10 5 0\n1 ten 5 0\n", "line 2, column 3: ", "`ten` is no address"),
     (
-        "{\"segments\":[],\"device_traces\":[[{\"action\":\"alloc\",\"addr\":1,\"size\":1152921504606846976,\"stream\":0}]]}",
+        "{\"segments\":[],\"device_traces\":[[\
+         {\"action\":\"alloc\",\"addr\":1,\"size\":1152921504606846976,\"stream\":0}]]}",
         "device_traces[0][0]: ",
         "the size is 1152921504606846976, must be at most 2^60 - 1",
     ),

@@ -36,8 +36,8 @@ trait Out {
 
 impl Snapshot {
     /// Writes the snapshot to a file: as JSON where its name ends in `.json`, and otherwise as a pickle. An existing
-    /// file is replaced once the snapshot is whole, and otherwise stays as it is ([`WholeFile`]). PyTorch's viewer opens
-    /// both formats, `_memory_viz.py` pickles alone.
+    /// file is replaced once the snapshot is whole, and otherwise stays as it is ([`WholeFile`]). PyTorch's viewer
+    /// opens both formats, `_memory_viz.py` pickles alone.
     ///
     /// # Errors
     ///
