@@ -92,7 +92,7 @@ fn plots_of_one_name_are_numbered() {
     let traces = ["a", "b", "c"].map(|name| {
         fs::create_dir_all(folder.path(name)).expect("a folder");
         let trace = folder.path(&format!("{name}/run.trace"));
-        fs::write(&trace, TRACE.repeat(1)).expect("a trace");
+        fs::write(&trace, TRACE).expect("a trace");
         trace
     });
     let (page, plots) = (folder.path("page.html"), folder.path("plots"));
