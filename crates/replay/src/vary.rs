@@ -45,7 +45,7 @@ impl Vary {
         let mut random = Random::new(Random::new(of_pass).bits() ^ bytes);
         let factor = WHOLE - range + random.below(2 * range + 1);
         let varied = u128::from(bytes) * u128::from(factor) / u128::from(WHOLE);
-        // The largest size of a trace is below 2^63, and the factor below 2.
+        // The largest size of a trace is below 2^60, and the factor below 2.
         u64::try_from(varied).unwrap_or(u64::MAX).max(SAME_BYTES)
     }
 }

@@ -42,7 +42,7 @@ int main(int argc, char **argv) {
     OK(core->free(two));
     OK(core->empty_cache(0, NULL));
     OK(core->record_stop(0, path, "{\"workload\": \"c\"}"));
-    expect(path, "# {\"workload\":\"c\"}\na 0 1000 0\na 1 3145728 0\nu 1 0\nf 0\nf 1\ne\n");
+    expect(path, "# {\"counted\":true,\"workload\":\"c\"}\na 0 1000 0\na 1 3145728 0\nu 1 0\nf 0\nf 1\ne\n# end 6\n");
     CHECK(core->record_stop(0, path, NULL) == MILLPOND_BAD_ARGUMENT);
 
     /* A recording that is dropped, one that is begun anew, and one that cannot be written. */
@@ -54,7 +54,7 @@ int main(int argc, char **argv) {
     OK(core->free(one));
     OK(core->free(alloc(7)));
     OK(core->record_stop(0, path, NULL));
-    expect(path, "a 0 7 0\nf 0\n");
+    expect(path, "# {\"counted\":true}\na 0 7 0\nf 0\n# end 2\n");
     OK(core->record_start(0));
     CHECK(core->record_stop(0, nowhere, NULL) == MILLPOND_BAD_ARGUMENT);
     CHECK(strstr(millpond_last_error(), "such.trace") != NULL);
