@@ -73,14 +73,14 @@ int main(int argc, char **argv) {
     FAILS(core->recording_write(kept, NULL, NULL), MILLPOND_BAD_ARGUMENT, "`path`");
     FAILS(core->recording_write(NULL, path, NULL), MILLPOND_BAD_ARGUMENT, "`recording`");
     OK(core->recording_write(kept, path, "{\"workload\": \"one\"}"));
-    expect(path, "# {\"workload\":\"one\"}\na 0 9 0\nf 0\n");
+    expect(path, "# {\"counted\":true,\"workload\":\"one\"}\na 0 9 0\nf 0\n# end 2\n");
     OK(core->recording_write(kept, path, NULL));
-    expect(path, "a 0 9 0\nf 0\n");
+    expect(path, "# {\"counted\":true}\na 0 9 0\nf 0\n# end 2\n");
     core->recording_drop(kept);
     core->recording_drop(NULL);
     OK(core->free(alloc(11)));
     OK(core->record_stop(0, path, NULL));
-    expect(path, "a 0 11 0\nf 0\n");
+    expect(path, "# {\"counted\":true}\na 0 11 0\nf 0\n# end 2\n");
 
     OK(core->header_check(NULL));
     OK(core->header_check("{\"workload\": \"one\"}"));
@@ -93,7 +93,7 @@ int main(int argc, char **argv) {
     OK(core->record_start(0));
     OK(core->free(alloc(7)));
     OK(core->record_stop(0, bytes, NULL));
-    expect(bytes, "a 0 7 0\nf 0\n");
+    expect(bytes, "# {\"counted\":true}\na 0 7 0\nf 0\n# end 2\n");
     CHECK(remove(bytes) == 0);
     CHECK(remove(path) == 0);
     return 0;
