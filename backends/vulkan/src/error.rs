@@ -59,6 +59,30 @@ pub enum VulkanError {
         /// The queues that were opened or that the device has.
         available: String,
     },
+    /// No queue was chosen, or the device has none of the kind that was.
+    #[error("no queue to open: name one at least of {available}")]
+    NoQueues {
+        /// The queues that the device has.
+        available: String,
+    },
+    /// One queue was chosen twice. Each choice would get a lock of its own, and none would keep the other out.
+    #[error("queue {index} of family {family} is named twice: name each queue once, and each family with its count")]
+    QueueTwice {
+        /// The queue's family.
+        family: u32,
+        /// The queue within the family.
+        index: u32,
+    },
+    /// Buffers were to have usages that need a feature or an extension with which the device is not opened.
+    #[error("buffers of class {} cannot have {refused:?}: leave out all but {allowed:?}", class.0)]
+    Usage {
+        /// The class.
+        class: ClassId,
+        /// The usages that it cannot have.
+        refused: vk::BufferUsageFlags,
+        /// The usages that there are.
+        allowed: vk::BufferUsageFlags,
+    },
     /// No memory type of the device fits the class.
     #[error("no memory type serves class {} ({location}) for buffers of {usage:?}; ask for fewer usages", class.0)]
     NoMemoryType {

@@ -46,8 +46,9 @@ impl Vulkan {
     /// # Errors
     ///
     /// [`VulkanError::Lacks`] and [`Misuse::Unsupported`](crate::Misuse::Unsupported) for a device that lacks something
-    /// that this backend needs, [`VulkanError::NoQueue`] for a family that the device does not have; else the driver's
-    /// errors.
+    /// that this backend needs, [`VulkanError::NoQueue`] for a family that the device does not have,
+    /// [`VulkanError::NoQueues`] for none, [`VulkanError::QueueTwice`] for a queue that is named twice; else the
+    /// driver's errors.
     ///
     /// # Safety
     ///
@@ -89,7 +90,8 @@ impl VulkanBuilder {
     /// # Errors
     ///
     /// [`VulkanError::NoLoader`], [`VulkanError::NoDriver`], [`VulkanError::NoDevice`], [`VulkanError::NoValidation`],
-    /// [`VulkanError::Lacks`] and [`VulkanError::NoQueue`] name what is missing; else the driver's errors.
+    /// [`VulkanError::Lacks`], [`VulkanError::NoQueue`] and [`VulkanError::NoQueues`] name what is missing;
+    /// [`VulkanError::QueueTwice`] and [`VulkanError::Usage`] what cannot be had so; else the driver's errors.
     pub fn build(self) -> Result<Vulkan, VulkanError> {
         let (driver, settings) = self.open()?;
         Vulkan::compose(driver, &settings)

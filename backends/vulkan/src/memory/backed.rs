@@ -93,7 +93,7 @@ impl Allocations {
 
     fn try_create(&self, class: ClassId, facts: ClassFacts, bytes: u64) -> Result<Backed, VulkanError> {
         let info = buffer_info(&self.driver.families).size(bytes).usage(facts.usage);
-        // SAFETY: the families belong to the device, and flags that need features are only set where those are enabled.
+        // SAFETY: the families belong to the device, each once, and `classes` has made a buffer of these usages before.
         let buffer =
             unsafe { self.driver.raw.create_buffer(&info, None) }.map_err(self.driver.failed("vkCreateBuffer"))?;
         // SAFETY: the buffer was just created, and is destroyed only here if anything fails.

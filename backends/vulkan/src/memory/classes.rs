@@ -5,7 +5,7 @@ use gpu_allocator::MemoryLocation;
 use millpond_backend::{Class, ClassId, ClassKind};
 
 use crate::error::VulkanError;
-use crate::open::COUNT;
+use crate::open::{COUNT, TRANSFER};
 use crate::probe::Probe;
 
 /// The classes of every Vulkan device, by their id.
@@ -17,11 +17,6 @@ const CLASSES: [(&str, ClassKind, MemoryLocation); COUNT] = [
 
 /// The class of host memory that the device writes and the host reads.
 pub(crate) const READBACK: ClassId = ClassId(2);
-
-/// The usages that transfers need, whatever other usages a buffer has.
-const TRANSFER: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
-    vk::BufferUsageFlags::TRANSFER_SRC.as_raw() | vk::BufferUsageFlags::TRANSFER_DST.as_raw(),
-);
 
 /// How segments of a class are created.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +84,8 @@ fn requirements(
     usage: vk::BufferUsageFlags,
 ) -> Result<vk::MemoryRequirements, VulkanError> {
     let info = buffer_info(families).size(1 << 16).usage(usage);
-    // SAFETY: the families belong to the device, and flags that need features are only set where those are enabled.
+    // SAFETY: the families belong to the device, each once. `Settings::check` has refused usages whose features are off,
+    // and what adopts a device leaves the usages at their default, which needs none.
     let buffer = unsafe { device.create_buffer(&info, None) }.map_err(VulkanError::driver("vkCreateBuffer"))?;
     // SAFETY: the buffer was just created.
     let requirements = unsafe { device.get_buffer_memory_requirements(buffer) };

@@ -74,8 +74,7 @@ impl Adopted {
         let probe = Probe::new(&instance.raw, adopted.physical_device)?;
         probe.usable()?;
         if adopted.queues.is_empty() {
-            let available = describe_families(&probe.families);
-            return Err(VulkanError::NoQueue { family: 0, index: 0, available });
+            return Err(VulkanError::NoQueues { available: describe_families(&probe.families) });
         }
         let mut queues: Vec<Queue> = Vec::new();
         for adopted in adopted.queues {
@@ -85,6 +84,9 @@ impl Adopted {
                 let available = describe_families(&probe.families);
                 return Err(VulkanError::NoQueue { family, index, available });
             };
+            if let Some(twice) = queues.iter().find(|queue| queue.raw == adopted.queue) {
+                return Err(VulkanError::QueueTwice { family: twice.family, index: twice.index });
+            }
             queues.push(Queue::new(adopted.queue, (family, index), facts.queue_flags, adopted.lock));
         }
         let raw = RawDevice { raw: adopted.device, owned: false };

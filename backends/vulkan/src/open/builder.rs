@@ -9,7 +9,7 @@ use millpond_backend::ClassId;
 use super::devices::{self, physical_devices};
 use super::driver::{Driver, EnabledFeatures, Parts, RawDevice};
 use super::instance::Instance;
-use super::queue::{Queue, QueueChoice, describe_families};
+use super::queue::{Queue, QueueChoice};
 use super::settings::{COUNT, Settings};
 use crate::error::VulkanError;
 use crate::probe::{DeviceInfo, Probe};
@@ -106,7 +106,8 @@ impl VulkanBuilder {
     }
 
     /// Sets the usages of a class's buffers, besides copies and, where the device has them, addresses. The default is
-    /// storage, uniform, texel, vertex, index and indirect buffers.
+    /// storage, uniform, texel, vertex, index and indirect buffers: all that need no extension. Opening the device with
+    /// others fails ([`VulkanError::Usage`](crate::VulkanError::Usage)).
     ///
     /// # Panics
     ///
@@ -135,11 +136,7 @@ impl VulkanBuilder {
         };
         let probe = Probe::new(&instance.raw, physical)?;
         probe.usable()?;
-        let families = self.queues.resolve(&probe.families).map_err(|(family, index)| VulkanError::NoQueue {
-            family,
-            index,
-            available: describe_families(&probe.families),
-        })?;
+        let families = self.queues.resolve(&probe.families)?;
         let features = probe.features;
         let sparse = self.sparse && probe.sparse();
         let enabled = EnabledFeatures {
@@ -149,6 +146,7 @@ impl VulkanBuilder {
             sparse_aliased: sparse && features.sparse_aliased,
             memory_budget: self.budget && features.budget,
         };
+        self.settings.check(enabled)?;
         let raw = RawDevice { raw: create_device(&instance, &probe, &families, enabled)?, owned: true };
         let mut queues = Vec::new();
         for (family, count) in families {

@@ -19,5 +19,5 @@ pub use driver::EnabledFeatures;
 pub(crate) use host::{HostPointer, MappedBuffer};
 pub(crate) use queue::{Queue, describe};
 pub use queue::{QueueChoice, QueueLock};
-pub(crate) use settings::{COUNT, Settings};
+pub(crate) use settings::{COUNT, Settings, TRANSFER};
 pub use validation::ValidationLog;

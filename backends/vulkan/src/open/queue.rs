@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ash::vk;
 use parking_lot::Mutex;
 
+use crate::error::VulkanError;
 use crate::probe::transfers;
 
 /// A lock that serialises access to a `VkQueue`, which Vulkan leaves to its users. An engine that submits to a queue
@@ -132,31 +133,52 @@ pub enum QueueChoice {
     AtMost(u32),
     /// Every queue that computes.
     Compute,
-    /// This number of queues of each family, as `(family, count)`. More than the device has is an error.
+    /// This number of queues of each family, as `(family, count)`, each family once. More than the device has, no queue
+    /// at all, and a family that is named twice are errors.
     Exactly(Vec<(u32, u32)>),
 }
 
 impl QueueChoice {
-    /// Returns the families to open and the number of queues of each, or the first choice that the device cannot
-    /// satisfy.
-    pub(crate) fn resolve(&self, families: &[vk::QueueFamilyProperties]) -> Result<Vec<(u32, u32)>, (u32, u32)> {
-        if let QueueChoice::Exactly(wanted) = self {
-            let there = |&(family, count): &(u32, u32)| {
-                count > 0 && families.get(family as usize).is_some_and(|each| count <= each.queue_count)
-            };
-            return match wanted.iter().find(|wanted| !there(wanted)) {
-                Some(&(family, count)) => Err((family, count.saturating_sub(1))),
-                None => Ok(wanted.clone()),
-            };
+    /// Returns the families to open, each once, and the number of queues of each, of which there is at least one.
+    pub(crate) fn resolve(&self, families: &[vk::QueueFamilyProperties]) -> Result<Vec<(u32, u32)>, VulkanError> {
+        let chosen = match self {
+            QueueChoice::Exactly(wanted) => exactly(wanted, families)?,
+            choice => choice.of_kind(families),
+        };
+        if chosen.is_empty() {
+            return Err(VulkanError::NoQueues { available: describe_families(families) });
         }
+        Ok(chosen)
+    }
+
+    /// Returns the families of the kind that was chosen, with those that compute first.
+    fn of_kind(&self, families: &[vk::QueueFamilyProperties]) -> Vec<(u32, u32)> {
         let useful = |flags: vk::QueueFlags| transfers(flags) || flags.contains(vk::QueueFlags::SPARSE_BINDING);
         let most = if let QueueChoice::AtMost(most) = *self { most.max(1) } else { u32::MAX };
         let fits = |flags| computes(flags) || (*self != QueueChoice::Compute && useful(flags));
         let mut chosen: Vec<(u32, &vk::QueueFamilyProperties)> =
             (0..).zip(families).filter(|(_, family)| fits(family.queue_flags)).collect();
         chosen.sort_by_key(|(_, family)| !computes(family.queue_flags));
-        Ok(chosen.into_iter().map(|(index, family)| (index, family.queue_count.min(most))).collect())
+        chosen.into_iter().map(|(index, family)| (index, family.queue_count.min(most))).collect()
     }
+}
+
+/// Returns the choice, if the device has all of it and no family is named twice. Takes time with the square of its
+/// length, of which each step refuses or adds a family.
+fn exactly(wanted: &[(u32, u32)], families: &[vk::QueueFamilyProperties]) -> Result<Vec<(u32, u32)>, VulkanError> {
+    let mut chosen: Vec<(u32, u32)> = Vec::new();
+    for &(family, count) in wanted {
+        let there = families.get(family as usize).is_some_and(|each| (1..=each.queue_count).contains(&count));
+        if !there {
+            let (index, available) = (count.saturating_sub(1), describe_families(families));
+            return Err(VulkanError::NoQueue { family, index, available });
+        }
+        if chosen.iter().any(|&(other, _)| other == family) {
+            return Err(VulkanError::QueueTwice { family, index: 0 });
+        }
+        chosen.push((family, count));
+    }
+    Ok(chosen)
 }
 
 fn computes(flags: vk::QueueFlags) -> bool {

@@ -1,11 +1,20 @@
 //! What the builder determines for the rooms that stand on the device.
 
 use ash::vk;
+use millpond_backend::ClassId;
+
+use super::driver::EnabledFeatures;
+use crate::error::VulkanError;
 
 /// The number of memory classes of a Vulkan device.
 pub(crate) const COUNT: usize = 3;
 
-/// The usages of buffers unless the builder sets others.
+/// The usages that transfers need, whatever other usages a buffer has.
+pub(crate) const TRANSFER: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
+    vk::BufferUsageFlags::TRANSFER_SRC.as_raw() | vk::BufferUsageFlags::TRANSFER_DST.as_raw(),
+);
+
+/// The usages of buffers unless the builder sets others: those that need neither a feature nor an extension.
 pub(crate) const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
     vk::BufferUsageFlags::STORAGE_BUFFER.as_raw()
         | vk::BufferUsageFlags::UNIFORM_BUFFER.as_raw()
@@ -28,6 +37,23 @@ pub(crate) struct Settings {
     pub(crate) engine_submits: bool,
     /// The least granularity of pages, in bytes.
     pub(crate) page_granularity: u64,
+}
+
+impl Settings {
+    /// Returns an error if a class's buffers should have usages whose features are not enabled.
+    pub(crate) fn check(&self, enabled: EnabledFeatures) -> Result<(), VulkanError> {
+        let mut allowed = USAGE | TRANSFER;
+        if enabled.buffer_device_address {
+            allowed |= vk::BufferUsageFlags::SHADER_DEVICE_ADDRESS;
+        }
+        for (class, &usage) in (0..).map(ClassId).zip(&self.usages) {
+            let refused = usage & !allowed;
+            if !refused.is_empty() {
+                return Err(VulkanError::Usage { class, refused, allowed });
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Default for Settings {

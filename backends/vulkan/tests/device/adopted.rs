@@ -264,7 +264,7 @@ fn queues_that_the_device_has_not_are_refused() {
     let Some(lab) = Lab::open() else { return };
     let mut none = handles(&lab, None);
     none.queues.clear();
-    assert!(matches!(adopt(none), Err(VulkanError::NoQueue { .. })));
+    assert!(matches!(adopt(none), Err(VulkanError::NoQueues { .. })));
     let mut wrong = handles(&lab, None);
     wrong.queues[0].family = 77;
     assert!(matches!(adopt(wrong), Err(VulkanError::NoQueue { family: 77, index: 0, .. })));

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use millpond_backend::{Backend, BackendError, ClassId, Fault, Transfer};
+use millpond_vulkan::ash::vk;
 use millpond_vulkan::{Misuse, QueueChoice, Vulkan, VulkanError};
 
 use crate::lab::Lab;
@@ -63,6 +64,45 @@ fn queues_that_are_not_there() {
         assert!(matches!(chosen, Err(VulkanError::NoQueue { family, .. }) if family == wanted.0), "{wanted:?}");
     }
     assert!(lab.create_stream().is_ok(), "the numbering has no holes");
+}
+
+#[test]
+fn queues_that_were_chosen_badly() {
+    let Some(_there) = Lab::open() else { return };
+    let choose = |wanted: Vec<(u32, u32)>| Vulkan::builder().queues(QueueChoice::Exactly(wanted)).build().map(drop);
+    let error = choose(vec![]).unwrap_err();
+    assert!(matches!(error, VulkanError::NoQueues { .. }), "{error}");
+    assert!(error.to_string().contains("of family 0"), "it names what there is: {error}");
+    for twice in [vec![(0, 1), (0, 1)], vec![(0, 1), (0, 1), (77, 1)]] {
+        let error = choose(twice).unwrap_err();
+        assert!(matches!(error, VulkanError::QueueTwice { family: 0, index: 0 }), "{error}");
+    }
+    choose(vec![(0, 1)]).unwrap();
+}
+
+/// The device is opened without the extensions that these need, so no buffer may have them.
+#[test]
+fn usages_whose_features_are_off() {
+    use vk::BufferUsageFlags as Usage;
+    let Some(there) = Lab::open() else { return };
+    let plain = Usage::STORAGE_BUFFER;
+    let others = [
+        Usage::ACCELERATION_STRUCTURE_STORAGE_KHR,
+        Usage::VIDEO_DECODE_SRC_KHR,
+        Usage::CONDITIONAL_RENDERING_EXT,
+        Usage::TRANSFORM_FEEDBACK_BUFFER_EXT,
+        Usage::from_raw(1 << 31),
+    ];
+    for class in [ClassId(0), ClassId(1), ClassId(2)] {
+        for other in others {
+            let error = Vulkan::builder().usage(class, plain | other).build().map(drop).unwrap_err();
+            let VulkanError::Usage { class: named, refused, .. } = error else { panic!("{other:?}: {error}") };
+            assert_eq!((named, refused), (class, other));
+        }
+        let address = Vulkan::builder().usage(class, plain | Usage::SHADER_DEVICE_ADDRESS).build();
+        assert_eq!(address.is_ok(), there.enabled().buffer_device_address);
+        there.beside_with(Vulkan::builder().usage(class, plain)).unwrap();
+    }
 }
 
 #[test]

@@ -24,7 +24,12 @@ impl Lab {
 
     /// Opens the machine's first device once more, in the turn that this one has.
     pub(crate) fn beside(&self) -> Option<Lab> {
-        Lab::build_in(None, Vulkan::builder())
+        self.beside_with(Vulkan::builder())
+    }
+
+    /// Builds the device that this builder describes, in the turn that this one has.
+    pub(crate) fn beside_with(&self, builder: VulkanBuilder) -> Option<Lab> {
+        Lab::build_in(None, builder)
     }
 
     /// Builds the device that this builder describes.
