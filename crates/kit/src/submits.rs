@@ -29,15 +29,17 @@ impl Default for SubmitClock {
 }
 
 impl SubmitClock {
-    /// Returns the clock of a new stream whose open tick is `next`, and of which no tick is known to be complete: 1, or
-    /// the next value of a timeline that other code has raised before.
+    /// Returns the clock of a new stream whose open tick is `next`: 1, or the next value of a timeline that other code
+    /// has raised before. All earlier ticks count as complete, since nothing was marked with them. Whether other code
+    /// ever signals such a value is not known here.
     ///
     /// # Panics
     ///
     /// Panics if `next` is 0, which is before all work.
     pub const fn starting_at(next: Tick) -> SubmitClock {
         assert!(next.0 > 0, "a stream starts at tick 1 or later: tick 0 is before all work");
-        SubmitClock { open: AtomicU64::new(next.0), submitted: AtomicU64::new(next.0 - 1), reached: AtomicU64::new(0) }
+        let before = next.0 - 1;
+        SubmitClock { open: AtomicU64::new(next.0), submitted: AtomicU64::new(before), reached: AtomicU64::new(before) }
     }
 
     /// Returns the open tick, which a mark returns. Costs one read.
@@ -146,6 +148,15 @@ mod tests {
         let clock = SubmitClock::starting_at(Tick(5));
         assert_eq!(clock.complete(Tick(9)), Tick(4), "an engine has raised its timeline");
         assert_eq!(clock.complete(Tick(2)), Tick(4));
+        clock.check();
+    }
+
+    #[test]
+    fn what_came_before_the_clock_is_complete() {
+        let clock = SubmitClock::starting_at(Tick(5));
+        assert_eq!((clock.submitted(), clock.reached()), (Tick(4), Tick(4)));
+        assert!(clock.is_drained(), "nobody waits for a value that other code may never signal");
+        assert_eq!(clock.complete(Tick(1)), Tick(4), "though the timeline is behind");
         clock.check();
     }
 

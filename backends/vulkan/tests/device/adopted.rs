@@ -213,6 +213,40 @@ fn ticks_are_the_values_of_the_engines_own_timeline() {
     unsafe { lab.raw_device().destroy_semaphore(semaphore, None) };
 }
 
+/// A value from before the registration may never be signalled: an engine may have kept it for a submit that it has
+/// given up.
+#[test]
+fn nobody_waits_for_values_from_before_the_registration() {
+    let Some(lab) = Lab::open() else { return };
+    for (counter, next_value, submits) in [(0, 10, false), (3, 10, false), (3, 10, true), (9, 10, true)] {
+        let device = adopt(handles(&lab, None)).unwrap();
+        let queue = device.queues()[0].0;
+        let mut kind = vk::SemaphoreTypeCreateInfo::default();
+        kind = kind.semaphore_type(vk::SemaphoreType::TIMELINE).initial_value(counter);
+        let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+        // SAFETY: the device has timeline semaphores.
+        let semaphore = unsafe { lab.raw_device().create_semaphore(&info, None) }.unwrap();
+        // SAFETY: the semaphore is destroyed after the device that it is registered with, and no submit signals it yet.
+        let stream = unsafe { device.register_stream(queue, Timeline::Engine { semaphore, next_value }) }.unwrap();
+        let other = device.create_stream().unwrap();
+        let before = Point { stream, tick: Tick(next_value - 1) };
+        assert_eq!(device.wait(before).unwrap(), before.tick);
+        assert_eq!(device.reached(stream).unwrap(), before.tick);
+        StreamWait::wait_for(&device, other, before).unwrap();
+        let tick = device.submit(other).unwrap();
+        assert_eq!(device.wait(Point { stream: other, tick }).unwrap(), tick);
+        if submits {
+            assert_eq!(device.submit(stream).unwrap(), Tick(next_value));
+        }
+        drop(device);
+        let value = if submits { next_value } else { counter };
+        // SAFETY: dropping the device has waited for all submitted work.
+        assert_eq!(unsafe { lab.raw_device().get_semaphore_counter_value(semaphore) }, Ok(value));
+        // SAFETY: as above.
+        unsafe { lab.raw_device().destroy_semaphore(semaphore, None) };
+    }
+}
+
 #[test]
 fn an_engines_submit_comes_after_what_was_recorded_and_waits_for_what_was_asked() {
     let Some(lab) = Lab::open() else { return };
