@@ -19,6 +19,21 @@ pub enum VulkanError {
         /// The message of the system's linker.
         reason: String,
     },
+    /// The loader is older than the functions that are called.
+    #[error(
+        "the Vulkan loader knows Vulkan {version}, and 1.2 is needed; update it (libvulkan1 on Debian, vulkan-loader \
+         on Fedora)"
+    )]
+    OldLoader {
+        /// The newest version that it knows.
+        version: String,
+    },
+    /// An engine's instance was created for an older version, so that its devices lack functions that are called.
+    #[error("the device has no {function}: create its instance with an apiVersion of Vulkan 1.2 or later")]
+    OldInstance {
+        /// A function that is missing.
+        function: &'static str,
+    },
     /// The loader finds no driver, or no driver has a device.
     #[error(
         "the Vulkan loader finds no device ({reason}); install the driver of your GPU, or mesa-vulkan-drivers for one \
@@ -66,7 +81,7 @@ pub enum VulkanError {
         available: String,
     },
     /// One queue was chosen twice. Each choice would get a lock of its own, and none would keep the other out.
-    #[error("queue {index} of family {family} is named twice: name each queue once, and each family with its count")]
+    #[error("queue {index} of family {family} is named twice: name each queue once, each family with its count")]
     QueueTwice {
         /// The queue's family.
         family: u32,
@@ -110,10 +125,18 @@ pub enum VulkanError {
         max: u64,
     },
     /// The device allows no more allocations, however small.
-    #[error("out of memory: the device allows {max} allocations at a time; use larger segments or pages")]
+    #[error(
+        "out of memory: the device allows {max} allocations at a time, of which {own} are Millpond's and {engine} the \
+         engine's, as far as it has said; use larger segments or pages"
+    )]
     TooMany {
         /// `maxMemoryAllocationCount`.
         max: u64,
+        /// The allocations of this backend on the device.
+        own: u64,
+        /// Those that the engine has said to have
+        /// ([`set_engine_allocations`](crate::Vulkan::set_engine_allocations)).
+        engine: u64,
     },
     /// Too few addresses are left for the range.
     #[error("out of addresses: {asked} bytes asked, {free} of {total} free; release ranges first")]
@@ -125,21 +148,21 @@ pub enum VulkanError {
         /// Bytes of addresses that the device has for ranges.
         total: u64,
     },
-    /// The memory library failed for another reason than a lack of memory.
-    #[error("{bytes} bytes of class {} could not be allocated: {source}", class.0)]
-    Memory {
-        /// Bytes of the request.
-        bytes: u64,
-        /// The class.
-        class: ClassId,
-        /// The error of the library.
-        source: gpu_allocator::AllocationError,
-    },
     /// A Vulkan call failed.
     #[error("{call} failed: {result:?}")]
     Driver {
         /// The call.
         call: &'static str,
+        /// The result of the call.
+        result: vk::Result,
+    },
+    /// The driver could not end a stream's command buffer. What was recorded there through the device since the last
+    /// submit is lost: unlike after other errors of a submit, the next one does not make up for it.
+    #[error(
+        "vkEndCommandBuffer failed: {result:?}; what the stream has recorded since its last submit is lost: record it \
+         again"
+    )]
+    NotRecorded {
         /// The result of the call.
         result: vk::Result,
     },
@@ -184,6 +207,11 @@ impl VulkanError {
     pub(crate) fn driver(call: &'static str) -> impl Fn(vk::Result) -> VulkanError {
         move |result| VulkanError::Driver { call, result }
     }
+
+    /// Returns whether the request could be served once memory or addresses were given back.
+    pub(crate) fn is_short(&self) -> bool {
+        self.fault() == Fault::OutOfMemory && !matches!(self, VulkanError::TooLarge { .. })
+    }
 }
 
 impl BackendError for VulkanError {
@@ -193,7 +221,10 @@ impl BackendError for VulkanError {
             | VulkanError::TooLarge { .. }
             | VulkanError::TooMany { .. }
             | VulkanError::AddressSpace { .. } => Fault::OutOfMemory,
-            VulkanError::Driver { result: vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, .. } => Fault::OutOfMemory,
+            VulkanError::Driver {
+                result: vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_HOST_MEMORY,
+                ..
+            } => Fault::OutOfMemory,
             VulkanError::Lost | VulkanError::Driver { result: vk::Result::ERROR_DEVICE_LOST, .. } => Fault::Lost,
             // Another thread is submitting that work: its tick is closed, and not yet with the driver.
             VulkanError::Misuse(Misuse::NotSubmitted { .. }) => Fault::NotNow,

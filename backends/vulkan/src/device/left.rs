@@ -61,11 +61,7 @@ impl Vulkan {
 
     /// Makes a request once more if it is refused and what was left could be given back.
     pub(super) fn with_what_was_left<T>(&self, ask: impl Fn() -> Result<T, VulkanError>) -> Result<T, VulkanError> {
-        ask().or_else(|error| {
-            let lacks = matches!(error, VulkanError::OutOfMemory { .. } | VulkanError::TooMany { .. });
-            let lacks = lacks || matches!(error, VulkanError::AddressSpace { .. });
-            if lacks && self.give_back_due() { ask() } else { Err(error) }
-        })
+        ask().or_else(|error| if error.is_short() && self.give_back_due() { ask() } else { Err(error) })
     }
 
     /// Returns the newest tick that is known to be complete, without a driver call.

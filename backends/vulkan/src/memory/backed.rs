@@ -1,32 +1,32 @@
-//! Buffers with memory of their own.
+//! Buffers with memory of their own, and pages of memory alone.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use ash::vk;
-use gpu_allocator::AllocationError;
-use gpu_allocator::vulkan::{Allocation, AllocationCreateDesc, AllocationScheme, Allocator, AllocatorCreateDesc};
-use millpond_backend::{BackendError, ClassId, Fault};
-use parking_lot::Mutex;
+use millpond_backend::ClassId;
 
 use super::classes::{ClassFacts, buffer_info};
+use super::count::Count;
 use crate::error::VulkanError;
-use crate::open::Driver;
+use crate::open::{Driver, HostPointer};
 
 /// A buffer with memory of its own, and the means to destroy both.
 pub(crate) struct Backed {
     pub(crate) buffer: vk::Buffer,
-    pub(crate) allocation: Allocation,
-    /// The bytes that were asked for; the allocation may be larger.
+    memory: vk::DeviceMemory,
+    /// The beginning of the memory, where the host sees it.
+    pub(crate) mapped: Option<HostPointer>,
+    /// The bytes that were asked for; the memory may be larger.
     pub(crate) bytes: u64,
     pub(crate) class: ClassId,
 }
 
 /// Allocations of the driver's memory, and their number.
 pub(crate) struct Allocations {
-    /// The number of live allocations, which the driver limits.
-    live: AtomicU64,
-    allocator: Mutex<Allocator>,
+    pub(crate) count: Arc<Count>,
+    /// `maxMemoryAllocationCount`.
+    max: u64,
     driver: Arc<Driver>,
 }
 
@@ -36,111 +36,136 @@ pub(crate) fn reclaiming<T>(
     ask: impl Fn() -> Result<T, VulkanError>,
 ) -> Result<T, VulkanError> {
     match ask() {
-        Err(error) if error.fault() == Fault::OutOfMemory && reclaim() => ask(),
+        Err(error) if error.is_short() && reclaim() => ask(),
         answer => answer,
     }
 }
 
 impl Allocations {
-    /// Returns the allocations of a device, which has none yet.
-    pub(crate) fn new(driver: Arc<Driver>) -> Result<Allocations, VulkanError> {
-        let description = AllocatorCreateDesc {
-            instance: driver.instance.raw.clone(),
-            device: driver.raw.raw.clone(),
-            physical_device: driver.probe.physical,
-            debug_settings: Default::default(),
-            buffer_device_address: driver.enabled.buffer_device_address,
-            allocation_sizes: Default::default(),
-        };
-        let allocator = Allocator::new(&description).map_err(|source| VulkanError::Memory {
-            bytes: 0,
-            class: ClassId::DEVICE,
-            source,
-        })?;
-        Ok(Allocations { live: AtomicU64::new(0), allocator: Mutex::new(allocator), driver })
+    /// Returns the allocations of a device.
+    pub(crate) fn new(driver: Arc<Driver>) -> Allocations {
+        let max = u64::from(driver.probe.properties.limits.max_memory_allocation_count);
+        Allocations { count: Count::of(driver.raw.handle()), max, driver }
     }
 
-    /// Returns the number of live allocations.
-    #[cfg(test)]
-    pub(crate) fn count(&self) -> u64 {
-        self.live.load(Ordering::Relaxed)
-    }
-
-    /// Runs `make`, which makes one allocation, if the device allows one more.
-    pub(crate) fn counted<T>(&self, make: impl FnOnce() -> Result<T, VulkanError>) -> Result<T, VulkanError> {
-        let max = u64::from(self.driver.probe.properties.limits.max_memory_allocation_count);
-        // The allocation is counted before the driver is called, so that concurrent threads cannot exceed the limit.
-        if self.live.fetch_add(1, Ordering::Relaxed) >= max {
-            self.live.fetch_sub(1, Ordering::Relaxed);
-            return Err(VulkanError::TooMany { max });
+    /// Allocates memory, if the device allows one more allocation: for a buffer alone, or for pages.
+    pub(crate) fn allocate(
+        &self,
+        class: ClassId,
+        facts: ClassFacts,
+        bytes: u64,
+        buffer: Option<vk::Buffer>,
+    ) -> Result<vk::DeviceMemory, VulkanError> {
+        if bytes > facts.max_memory_bytes {
+            return Err(VulkanError::TooLarge { asked: bytes, max: facts.max_memory_bytes });
         }
-        let made = make();
-        if made.is_err() {
-            self.live.fetch_sub(1, Ordering::Relaxed);
+        self.count.add(self.max)?;
+        let mut flags = vk::MemoryAllocateFlagsInfo::default().flags(vk::MemoryAllocateFlags::DEVICE_ADDRESS);
+        let mut alone = vk::MemoryDedicatedAllocateInfo::default();
+        let mut info = vk::MemoryAllocateInfo::default().allocation_size(bytes).memory_type_index(facts.memory_type);
+        if self.driver.enabled.buffer_device_address {
+            info = info.push_next(&mut flags);
         }
-        made
+        if let Some(buffer) = buffer {
+            alone = alone.buffer(buffer);
+            info = info.push_next(&mut alone);
+        }
+        // SAFETY: the memory type is one of the device's, the bytes are no more than its heap has, and addresses are
+        // requested only where they are enabled. The callers pass a new buffer that needs as many bytes.
+        unsafe { self.driver.raw.allocate_memory(&info, None) }.map_err(|result| {
+            self.count.freed();
+            self.short(class, bytes, "vkAllocateMemory")(result)
+        })
     }
 
-    /// Notes that an allocation that was [counted](Allocations::counted) is freed.
-    pub(crate) fn freed(&self) {
-        self.live.fetch_sub(1, Ordering::Relaxed);
+    /// Frees memory that was [allocated](Allocations::allocate) here.
+    ///
+    /// # Safety
+    ///
+    /// Nothing uses the memory, and it is bound to nothing that is used.
+    pub(crate) unsafe fn free(&self, memory: vk::DeviceMemory) {
+        // SAFETY: the caller guarantees it.
+        unsafe { self.driver.raw.free_memory(memory, None) };
+        self.count.freed();
+    }
+
+    /// Returns a function for `map_err` on a call that takes memory or addresses: what the driver is short of is out of
+    /// memory, and a release of some may help.
+    pub(crate) fn short(
+        &self,
+        class: ClassId,
+        asked: u64,
+        call: &'static str,
+    ) -> impl Fn(vk::Result) -> VulkanError + '_ {
+        move |result| match result {
+            vk::Result::ERROR_TOO_MANY_OBJECTS => self.count.too_many(self.max),
+            vk::Result::ERROR_OUT_OF_DEVICE_MEMORY
+            | vk::Result::ERROR_OUT_OF_HOST_MEMORY
+            | vk::Result::ERROR_MEMORY_MAP_FAILED => VulkanError::OutOfMemory { asked, class },
+            _ => self.driver.failed(call)(result),
+        }
     }
 
     /// Creates a buffer of a class with memory of its own, if the device allows one more allocation.
     pub(crate) fn create(&self, class: ClassId, facts: ClassFacts, bytes: u64) -> Result<Backed, VulkanError> {
-        self.counted(|| self.try_create(class, facts, bytes))
-    }
-
-    fn try_create(&self, class: ClassId, facts: ClassFacts, bytes: u64) -> Result<Backed, VulkanError> {
         let info = buffer_info(&self.driver.families).size(bytes).usage(facts.usage);
         // SAFETY: the families belong to the device, each once, and `classes` has made a buffer of these usages before.
-        let buffer =
-            unsafe { self.driver.raw.create_buffer(&info, None) }.map_err(self.driver.failed("vkCreateBuffer"))?;
-        // SAFETY: the buffer was just created, and is destroyed only here if anything fails.
-        let mut requirements = unsafe { self.driver.raw.get_buffer_memory_requirements(buffer) };
-        // The library takes the first type that fits, so it is offered only the one that was chosen.
-        requirements.memory_type_bits &= 1 << facts.memory_type;
-        let description = AllocationCreateDesc {
-            name: "millpond segment",
-            requirements,
-            location: facts.location,
-            linear: true,
-            allocation_scheme: AllocationScheme::DedicatedBuffer(buffer),
-        };
-        let allocated = self.allocator.lock().allocate(&description);
-        let allocation = match allocated {
-            Ok(allocation) => allocation,
-            Err(error) => {
-                // SAFETY: no other code has the buffer.
-                unsafe { self.driver.raw.destroy_buffer(buffer, None) };
-                return Err(match error {
-                    AllocationError::OutOfMemory => VulkanError::OutOfMemory { asked: bytes, class },
-                    source => VulkanError::Memory { bytes, class, source },
-                });
-            }
-        };
-        let backed = Backed { buffer, allocation, bytes, class };
-        // SAFETY: the memory is of a type, a size and an alignment that the buffer requires, and nothing else is in it.
-        let bound = unsafe {
-            self.driver.raw.bind_buffer_memory(buffer, backed.allocation.memory(), backed.allocation.offset())
-        };
-        if let Err(result) = bound {
-            self.destroy_memory_of(backed);
-            return Err(self.driver.failed("vkBindBufferMemory")(result));
+        let buffer = unsafe { self.driver.raw.create_buffer(&info, None) }.map_err(self.short(
+            class,
+            bytes,
+            "vkCreateBuffer",
+        ))?;
+        let backed = self.back(class, facts, bytes, buffer);
+        if backed.is_err() {
+            // SAFETY: no other code has the buffer.
+            unsafe { self.driver.raw.destroy_buffer(buffer, None) };
         }
-        Ok(backed)
+        backed
+    }
+
+    /// Gives a new buffer memory of its own.
+    fn back(&self, class: ClassId, facts: ClassFacts, bytes: u64, buffer: vk::Buffer) -> Result<Backed, VulkanError> {
+        // SAFETY: the buffer was just created.
+        let needed = unsafe { self.driver.raw.get_buffer_memory_requirements(buffer) };
+        let memory = self.allocate(class, facts, needed.size, Some(buffer))?;
+        let mapped = self.bind_and_map(class, facts, bytes, (buffer, memory)).inspect_err(|_| {
+            // SAFETY: the memory is new, and the buffer, which is destroyed next, is used by nothing.
+            unsafe { self.free(memory) };
+        })?;
+        Ok(Backed { buffer, memory, mapped, bytes, class })
+    }
+
+    fn bind_and_map(
+        &self,
+        class: ClassId,
+        facts: ClassFacts,
+        bytes: u64,
+        (buffer, memory): (vk::Buffer, vk::DeviceMemory),
+    ) -> Result<Option<HostPointer>, VulkanError> {
+        // SAFETY: the memory is of a type and a size that the buffer requires, and nothing else is in it.
+        unsafe { self.driver.raw.bind_buffer_memory(buffer, memory, 0) }.map_err(self.short(
+            class,
+            bytes,
+            "vkBindBufferMemory",
+        ))?;
+        if !facts.is_mapped {
+            return Ok(None);
+        }
+        let flags = vk::MemoryMapFlags::empty();
+        // SAFETY: the memory is of a type that the host sees, and is not mapped yet.
+        let address = unsafe { self.driver.raw.map_memory(memory, 0, vk::WHOLE_SIZE, flags) }.map_err(self.short(
+            class,
+            bytes,
+            "vkMapMemory",
+        ))?;
+        Ok(NonNull::new(address.cast()).map(HostPointer))
     }
 
     /// Destroys a buffer and its memory. No work may touch it.
     pub(crate) fn destroy(&self, backed: Backed) {
-        self.destroy_memory_of(backed);
-        self.freed();
-    }
-
-    fn destroy_memory_of(&self, backed: Backed) {
         // SAFETY: the callers own the buffer and know that no work touches it any more.
         unsafe { self.driver.raw.destroy_buffer(backed.buffer, None) };
-        let freed = self.allocator.lock().free(backed.allocation);
-        assert!(freed.is_ok(), "memory of {} bytes could not be freed: {freed:?}", backed.bytes);
+        // SAFETY: as above; the buffer that it was bound to is gone. What is mapped is unmapped with it.
+        unsafe { self.free(backed.memory) };
     }
 }

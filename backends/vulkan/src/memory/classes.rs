@@ -1,31 +1,44 @@
 //! The memory classes: the memory type of each class, and the properties of its buffers.
 
 use ash::vk;
-use gpu_allocator::MemoryLocation;
 use millpond_backend::{Class, ClassId, ClassKind};
 
 use crate::error::VulkanError;
 use crate::open::{COUNT, TRANSFER};
 use crate::probe::Probe;
 
+/// What memory of a class is for, by which its memory type is chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Location {
+    Device,
+    Upload,
+    Readback,
+}
+
 /// The classes of every Vulkan device, by their id.
-const CLASSES: [(&str, ClassKind, MemoryLocation); COUNT] = [
-    ("device", ClassKind::Device, MemoryLocation::GpuOnly),
-    ("upload", ClassKind::Host, MemoryLocation::CpuToGpu),
-    ("readback", ClassKind::Host, MemoryLocation::GpuToCpu),
+const CLASSES: [(&str, ClassKind, Location); COUNT] = [
+    ("device", ClassKind::Device, Location::Device),
+    ("upload", ClassKind::Host, Location::Upload),
+    ("readback", ClassKind::Host, Location::Readback),
 ];
 
 /// The class of host memory that the device writes and the host reads.
 pub(crate) const READBACK: ClassId = ClassId(2);
 
+/// The properties of memory that the host sees without flushes.
+const HOST: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
+    vk::MemoryPropertyFlags::HOST_VISIBLE.as_raw() | vk::MemoryPropertyFlags::HOST_COHERENT.as_raw(),
+);
+
 /// How segments of a class are created.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClassFacts {
     pub(crate) usage: vk::BufferUsageFlags,
-    pub(crate) location: MemoryLocation,
     pub(crate) memory_type: u32,
-    /// Whether writes and reads of the host through a mapping of this type agree with the device without flushes.
-    pub(crate) coherent: bool,
+    /// The most bytes of one allocation: no more than the heap has.
+    pub(crate) max_memory_bytes: u64,
+    /// Whether segments are mapped: the host sees memory of this type, and agrees with the device without flushes.
+    pub(crate) is_mapped: bool,
 }
 
 /// Returns how buffers of this device are created. `size` and `usage` are still to be set.
@@ -64,15 +77,17 @@ pub(crate) fn classes(
             .max(limits.min_storage_buffer_offset_alignment)
             .max(limits.min_uniform_buffer_offset_alignment)
             .max(limits.min_texel_buffer_offset_alignment);
+        let total_bytes = probe.memory.memory_heaps[heap as usize].size;
+        let max_memory_bytes = probe.max_allocation_bytes.min(total_bytes);
         classes.push(Class {
             name: name.to_owned(),
             kind,
             alignment,
-            max_segment_bytes: probe.max_allocation_bytes.min(probe.max_buffer_bytes),
-            total_bytes: probe.memory.memory_heaps[heap as usize].size,
+            max_segment_bytes: max_memory_bytes.min(probe.max_buffer_bytes),
+            total_bytes,
         });
-        let coherent = property_flags.contains(vk::MemoryPropertyFlags::HOST_COHERENT);
-        facts.push(ClassFacts { usage, location, memory_type, coherent });
+        let is_mapped = property_flags.contains(HOST);
+        facts.push(ClassFacts { usage, memory_type, max_memory_bytes, is_mapped });
     }
     Ok((classes, facts))
 }
@@ -84,8 +99,8 @@ fn requirements(
     usage: vk::BufferUsageFlags,
 ) -> Result<vk::MemoryRequirements, VulkanError> {
     let info = buffer_info(families).size(1 << 16).usage(usage);
-    // SAFETY: the families belong to the device, each once. `Settings::check` has refused usages whose features are off,
-    // and what adopts a device leaves the usages at their default, which needs none.
+    // SAFETY: the families belong to the device, each once. `Settings::check` has refused usages whose features are
+    // off, and an adopted device has the default usages, which need none.
     let buffer = unsafe { device.create_buffer(&info, None) }.map_err(VulkanError::driver("vkCreateBuffer"))?;
     // SAFETY: the buffer was just created.
     let requirements = unsafe { device.get_buffer_memory_requirements(buffer) };
@@ -97,16 +112,12 @@ fn requirements(
 /// Returns the memory type for a class among those in `bits`. Memory in the wrong place is slower by factors, so the
 /// largest heap decides first: a small window onto the device's memory that the host can see is not meant for large
 /// segments.
-pub(crate) fn choose(memory: &vk::PhysicalDeviceMemoryProperties, bits: u32, location: MemoryLocation) -> Option<u32> {
+pub(crate) fn choose(memory: &vk::PhysicalDeviceMemoryProperties, bits: u32, location: Location) -> Option<u32> {
     use vk::MemoryPropertyFlags as Flags;
     let (needed, liked, disliked) = match location {
-        MemoryLocation::CpuToGpu => {
-            (Flags::HOST_VISIBLE | Flags::HOST_COHERENT, Flags::DEVICE_LOCAL, Flags::HOST_CACHED)
-        }
-        MemoryLocation::GpuToCpu => {
-            (Flags::HOST_VISIBLE | Flags::HOST_COHERENT, Flags::HOST_CACHED, Flags::DEVICE_LOCAL)
-        }
-        _ => (Flags::DEVICE_LOCAL, Flags::empty(), Flags::HOST_VISIBLE),
+        Location::Upload => (Flags::HOST_VISIBLE | Flags::HOST_COHERENT, Flags::DEVICE_LOCAL, Flags::HOST_CACHED),
+        Location::Readback => (Flags::HOST_VISIBLE | Flags::HOST_COHERENT, Flags::HOST_CACHED, Flags::DEVICE_LOCAL),
+        Location::Device => (Flags::DEVICE_LOCAL, Flags::empty(), Flags::HOST_VISIBLE),
     };
     let refused = Flags::PROTECTED | Flags::LAZILY_ALLOCATED;
     let fits = |(index, each): &(usize, &vk::MemoryType)| {
@@ -119,7 +130,7 @@ pub(crate) fn choose(memory: &vk::PhysicalDeviceMemoryProperties, bits: u32, loc
         let rank = |(_, each): &(usize, &vk::MemoryType)| {
             let flags = each.property_flags;
             let matches = (flags.contains(liked), !flags.intersects(disliked));
-            if location == MemoryLocation::GpuOnly { (heap(each), matches) } else { (0, matches) }
+            if location == Location::Device { (heap(each), matches) } else { (0, matches) }
         };
         if rank(&next) > rank(&best) { next } else { best }
     });
@@ -146,8 +157,6 @@ mod tests {
         }
         memory
     }
-
-    const HOST: Flags = Flags::from_raw(Flags::HOST_VISIBLE.as_raw() | Flags::HOST_COHERENT.as_raw());
 
     fn all(memory: &vk::PhysicalDeviceMemoryProperties) -> [Option<u32>; COUNT] {
         CLASSES.map(|(_, _, location)| choose(memory, u32::MAX, location))
@@ -181,7 +190,7 @@ mod tests {
     #[test]
     fn types_that_the_buffer_cannot_use_are_not_chosen() {
         let memory = memory(&[2], &[(Flags::DEVICE_LOCAL, 0), (Flags::DEVICE_LOCAL | Flags::PROTECTED, 0)]);
-        assert_eq!(choose(&memory, 0b10, MemoryLocation::GpuOnly), None);
-        assert_eq!(choose(&memory, 0b01, MemoryLocation::CpuToGpu), None);
+        assert_eq!(choose(&memory, 0b10, Location::Device), None);
+        assert_eq!(choose(&memory, 0b01, Location::Upload), None);
     }
 }

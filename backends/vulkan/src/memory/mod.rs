@@ -2,6 +2,7 @@
 
 mod backed;
 mod classes;
+mod count;
 mod descriptor;
 mod segment;
 mod space;

@@ -14,7 +14,7 @@ use super::classes::{ClassFacts, classes};
 use super::descriptor::DescriptorLimits;
 use super::segment::Segment;
 use crate::error::VulkanError;
-use crate::open::{Driver, HostPointer, MappedBuffer, Settings};
+use crate::open::{Driver, MappedBuffer, Settings};
 
 /// The memory of a device.
 pub(crate) struct Memory {
@@ -59,7 +59,7 @@ impl Memory {
             ids: AtomicU64::new(0),
             live: Mutex::default(),
             own: Mutex::default(),
-            allocations: Allocations::new(Arc::clone(&driver))?,
+            allocations: Allocations::new(Arc::clone(&driver)),
             driver,
         })
     }
@@ -94,9 +94,6 @@ impl Memory {
         self.driver.enter("vkAllocateMemory")?;
         let backed = self.create_backed(class, bytes, reclaim)?;
         let id = self.next_id();
-        // The device's own memory may be of a type that the host sees through a cache that is not flushed. The memory
-        // library maps it, but no address of it is handed out.
-        let coherent = self.facts(class).coherent;
         let segment = Segment {
             device: self.driver.id,
             id,
@@ -105,7 +102,7 @@ impl Memory {
             class,
             memory_type: self.facts(class).memory_type,
             address: self.buffer_address(backed.buffer),
-            mapped: backed.allocation.mapped_ptr().filter(|_| coherent).map(|pointer| HostPointer(pointer.cast())),
+            mapped: backed.mapped,
             limits: self.limits,
             shown: AtomicBool::new(false),
         };
@@ -117,7 +114,7 @@ impl Memory {
     ///
     /// # Panics
     ///
-    /// If the memory library has not mapped it.
+    /// If the class is not mapped, which those for the host are.
     pub(crate) fn create_mapped(
         &self,
         class: ClassId,
@@ -125,12 +122,12 @@ impl Memory {
         reclaim: impl FnOnce() -> bool,
     ) -> Result<MappedBuffer, VulkanError> {
         let backed = self.create_backed(class, bytes, reclaim)?;
-        let Some(pointer) = backed.allocation.mapped_ptr() else {
+        let Some(pointer) = backed.mapped else {
             panic!("memory type {} is host visible and was not mapped", self.facts(class).memory_type)
         };
         let buffer = backed.buffer;
         self.own.lock().push(backed);
-        Ok(MappedBuffer { buffer, pointer: HostPointer(pointer.cast()) })
+        Ok(MappedBuffer { buffer, pointer })
     }
 
     /// Returns the address of a buffer, where buffers have addresses.

@@ -244,8 +244,7 @@ impl Binds {
             Leaving::Page(memory, _) => {
                 // SAFETY: the page was given back, and the bind that took it out of its last range is made or can no
                 // longer be made.
-                unsafe { self.driver.raw.free_memory(memory, None) };
-                self.memory.allocations.freed();
+                unsafe { self.memory.allocations.free(memory) };
             }
             Leaving::Range(range, bytes) => {
                 // SAFETY: the range was given back, no work touches it, and its last bind is made or can no longer be

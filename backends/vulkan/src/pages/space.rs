@@ -128,11 +128,7 @@ impl Pages {
         }
         self.driver.enter("vkCreateBuffer")?;
         let facts = self.memory.facts(class);
-        let mut made = self.create_range(binds, facts, bytes);
-        if matches!(made, Err(VulkanError::AddressSpace { .. })) && self.reclaim() {
-            made = self.create_range(binds, facts, bytes);
-        }
-        let buffer = made?;
+        let buffer = reclaiming(|| self.reclaim(), || self.create_range(binds, class, facts, bytes))?;
         Ok(Segment {
             device: self.driver.id,
             id: self.memory.next_id(),
@@ -148,7 +144,13 @@ impl Pages {
     }
 
     /// Creates the sparse buffer of a range. It has no memory: a driver that says there is none left lacks addresses.
-    fn create_range(&self, binds: &Binds, facts: &ClassFacts, bytes: u64) -> Result<vk::Buffer, VulkanError> {
+    fn create_range(
+        &self,
+        binds: &Binds,
+        class: ClassId,
+        facts: &ClassFacts,
+        bytes: u64,
+    ) -> Result<vk::Buffer, VulkanError> {
         let total = self.driver.probe.properties.limits.sparse_address_space_size;
         let lacking = |free| VulkanError::AddressSpace { asked: bytes, free, total };
         binds.take_addresses(bytes, total).map_err(lacking)?;
@@ -158,7 +160,7 @@ impl Pages {
             let free = binds.give_addresses(bytes, total);
             match result {
                 vk::Result::ERROR_OUT_OF_DEVICE_MEMORY => lacking(free),
-                _ => self.driver.failed("vkCreateBuffer")(result),
+                _ => self.memory.allocations.short(class, bytes, "vkCreateBuffer")(result),
             }
         })?;
         binds.add_range(buffer, bytes);
@@ -168,32 +170,12 @@ impl Pages {
     /// Implements `create_page`.
     pub(crate) fn create_page(&self, class: ClassId, bytes: u64) -> Result<Page, VulkanError> {
         let binds = self.paging("create_page", class, bytes)?;
-        let max = self.driver.probe.max_allocation_bytes;
-        if bytes > max {
-            return Err(VulkanError::TooLarge { asked: bytes, max });
-        }
         self.driver.enter("vkAllocateMemory")?;
-        let memory = reclaiming(|| self.reclaim(), || self.allocate_page(class, bytes))?;
+        let facts = *self.memory.facts(class);
+        let ask = || self.memory.allocations.allocate(class, facts, bytes, None);
+        let memory = reclaiming(|| self.reclaim(), ask)?;
         binds.add_page(memory, bytes);
         Ok(Page { device: self.driver.id, memory, bytes, class })
-    }
-
-    /// Allocates the memory of one page.
-    fn allocate_page(&self, class: ClassId, bytes: u64) -> Result<vk::DeviceMemory, VulkanError> {
-        self.memory.allocations.counted(|| {
-            let mut flags = vk::MemoryAllocateFlagsInfo::default().flags(vk::MemoryAllocateFlags::DEVICE_ADDRESS);
-            let mut info = vk::MemoryAllocateInfo::default()
-                .allocation_size(bytes)
-                .memory_type_index(self.memory.facts(class).memory_type);
-            if self.driver.enabled.buffer_device_address {
-                info = info.push_next(&mut flags);
-            }
-            // SAFETY: the memory type is one of the device's, and addresses are requested only where they are enabled.
-            unsafe { self.driver.raw.allocate_memory(&info, None) }.map_err(|result| match result {
-                vk::Result::ERROR_OUT_OF_DEVICE_MEMORY => VulkanError::OutOfMemory { asked: bytes, class },
-                _ => self.driver.failed("vkAllocateMemory")(result),
-            })
-        })
     }
 
     /// Checks the place where a page is to be mapped, and returns the records.
@@ -217,15 +199,11 @@ impl Pages {
     pub(crate) fn allocate_and_free(&self, class: ClassId, bytes: u64) -> Result<(), VulkanError> {
         self.memory.caps.class(class);
         Misuse::if_empty("allocate_and_free", bytes)?;
-        let max = self.driver.probe.max_allocation_bytes;
-        if bytes > max {
-            return Err(VulkanError::TooLarge { asked: bytes, max });
-        }
         self.driver.enter("vkAllocateMemory")?;
-        let memory = self.allocate_page(class, bytes)?;
+        let allocations = &self.memory.allocations;
+        let memory = allocations.allocate(class, *self.memory.facts(class), bytes, None)?;
         // SAFETY: the memory was just allocated, and nothing was bound to it.
-        unsafe { self.driver.raw.free_memory(memory, None) };
-        self.memory.allocations.freed();
+        unsafe { allocations.free(memory) };
         Ok(())
     }
 
