@@ -47,8 +47,8 @@ impl Vulkan {
     ///
     /// [`VulkanError::Lacks`] and [`Misuse::Unsupported`](crate::Misuse::Unsupported) for a device that lacks something
     /// that this backend needs, [`VulkanError::NoQueue`] for a family that the device does not have,
-    /// [`VulkanError::NoQueues`] for none, [`VulkanError::QueueTwice`] for a queue that is named twice; else the
-    /// driver's errors.
+    /// [`VulkanError::NoQueues`] for none, [`VulkanError::QueueTwice`] for a queue that is named twice,
+    /// [`VulkanError::OldInstance`] for an instance of Vulkan 1.1 or older; else the driver's errors.
     ///
     /// # Safety
     ///
@@ -89,9 +89,10 @@ impl VulkanBuilder {
     ///
     /// # Errors
     ///
-    /// [`VulkanError::NoLoader`], [`VulkanError::NoDriver`], [`VulkanError::NoDevice`], [`VulkanError::NoValidation`],
-    /// [`VulkanError::Lacks`], [`VulkanError::NoQueue`] and [`VulkanError::NoQueues`] name what is missing;
-    /// [`VulkanError::QueueTwice`] and [`VulkanError::Usage`] what cannot be had so; else the driver's errors.
+    /// [`VulkanError::NoLoader`], [`VulkanError::OldLoader`], [`VulkanError::NoDriver`], [`VulkanError::NoDevice`],
+    /// [`VulkanError::NoValidation`], [`VulkanError::Lacks`], [`VulkanError::NoQueue`] and [`VulkanError::NoQueues`]
+    /// name what is missing; [`VulkanError::QueueTwice`] and [`VulkanError::Usage`] what cannot be had so; else the
+    /// driver's errors.
     pub fn build(self) -> Result<Vulkan, VulkanError> {
         let (driver, settings) = self.open()?;
         Vulkan::compose(driver, &settings)

@@ -20,7 +20,7 @@ impl Vulkan {
     ///
     /// The driver's errors, and [`Misuse::NotSubmitted`](crate::Misuse::NotSubmitted) for a point whose work was not
     /// submitted. Nothing was submitted then; the commands that were recorded through the device go with the next
-    /// submit.
+    /// submit, unless the error is [`VulkanError::NotRecorded`].
     ///
     /// # Panics
     ///

@@ -1,6 +1,6 @@
 //! The builder of a device: describing it, and opening it.
 
-use std::ffi::{CStr, OsString, c_char};
+use std::ffi::{CStr, OsString};
 use std::path::Path;
 
 use ash::{ext, khr, vk};
@@ -12,7 +12,7 @@ use super::instance::Instance;
 use super::queue::{Queue, QueueChoice};
 use super::settings::{COUNT, Settings};
 use crate::error::VulkanError;
-use crate::probe::{DeviceInfo, Probe};
+use crate::probe::{DeviceInfo, Features, Probe};
 
 /// The builder of a device. [`Vulkan::builder`](crate::Vulkan::builder) starts one, and [`build`](VulkanBuilder::build)
 /// opens the device.
@@ -162,6 +162,16 @@ impl VulkanBuilder {
     }
 }
 
+/// Returns the extensions that a device with these features is opened with.
+fn extensions(features: &Features, enabled: EnabledFeatures) -> impl Iterator<Item = &'static CStr> {
+    let all = [
+        (khr::synchronization2::NAME, features.synchronization2_khr),
+        (ext::memory_budget::NAME, enabled.memory_budget),
+        (khr::portability_subset::NAME, features.portable),
+    ];
+    all.into_iter().filter(|(_, wanted)| *wanted).map(|(name, _)| name)
+}
+
 fn create_device(
     instance: &Instance,
     probe: &Probe,
@@ -174,14 +184,7 @@ fn create_device(
         vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&priorities[..count as usize])
     };
     let queues: Vec<_> = families.iter().map(queue).collect();
-    let mut extensions: Vec<*const c_char> = Vec::new();
-    let mut extend = |name: &'static CStr, wanted: bool| {
-        if wanted {
-            extensions.push(name.as_ptr());
-        }
-    };
-    extend(khr::synchronization2::NAME, probe.features.synchronization2_khr);
-    extend(ext::memory_budget::NAME, enabled.memory_budget);
+    let extensions: Vec<_> = extensions(&probe.features, enabled).map(CStr::as_ptr).collect();
     let core = vk::PhysicalDeviceFeatures::default()
         .sparse_binding(enabled.sparse_binding)
         .sparse_residency_buffer(enabled.sparse_residency)
@@ -200,4 +203,20 @@ fn create_device(
     // SAFETY: the device reported that it has the queues, extensions and features that are requested; everything that
     // the structure points to lives until the call returns.
     unsafe { instance.raw.create_device(probe.physical, &info, None) }.map_err(VulkanError::driver("vkCreateDevice"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Vulkan requires that a device which lists the extension is opened with it.
+    #[test]
+    fn a_portable_device_is_opened_as_one() {
+        let extensions = |portable| {
+            let features = Features { portable, ..Features::default() };
+            extensions(&features, EnabledFeatures::default()).collect::<Vec<_>>()
+        };
+        assert_eq!(extensions(true), [khr::portability_subset::NAME]);
+        assert_eq!(extensions(false), [c""; 0]);
+    }
 }

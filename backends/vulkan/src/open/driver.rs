@@ -1,6 +1,7 @@
 //! The opened device: the handles through which all rooms call the driver, and whether it still works.
 
 use std::any::Any;
+use std::ffi::CStr;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -86,6 +87,22 @@ pub(crate) struct Driver {
     _keep: Option<Arc<dyn Any + Send + Sync>>,
 }
 
+/// Returns an error if the device lacks a function of Vulkan 1.2 that is called, as one of an instance that was created
+/// for an older version does, whatever the device itself could do.
+fn functions_of_1_2(parts: &Parts) -> Result<(), VulkanError> {
+    const NAMES: [&CStr; 4] =
+        [c"vkWaitSemaphores", c"vkGetSemaphoreCounterValue", c"vkSignalSemaphore", c"vkGetBufferDeviceAddress"];
+    let needed = if parts.enabled.buffer_device_address { &NAMES[..] } else { &NAMES[..3] };
+    let lacks = |name: &&&CStr| {
+        // SAFETY: the device is alive and of this instance, and the name ends with a zero.
+        unsafe { parts.instance.raw.get_device_proc_addr(parts.raw.handle(), name.as_ptr()) }.is_none()
+    };
+    match needed.iter().find(lacks) {
+        Some(name) => Err(VulkanError::OldInstance { function: name.to_str().unwrap_or_default() }),
+        None => Ok(()),
+    }
+}
+
 static DEVICES: AtomicU64 = AtomicU64::new(0);
 
 impl Driver {
@@ -94,6 +111,7 @@ impl Driver {
         let mut families: Vec<u32> = parts.queues.iter().map(|queue| queue.family).collect();
         families.sort_unstable();
         families.dedup();
+        functions_of_1_2(&parts)?;
         let sync2 = Sync2::find(&parts.instance.raw, &parts.raw)?;
         Ok(Driver {
             id: DEVICES.fetch_add(1, Ordering::Relaxed),

@@ -1,15 +1,17 @@
 //! The loader and the instance.
 
-use std::ffi::OsString;
+use std::ffi::{OsString, c_char};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ash::{ext, vk};
+use ash::{ext, khr, vk};
 
 use super::validation::ValidationLog;
 use crate::error::VulkanError;
+use crate::probe::version;
 
-/// The Vulkan version that this backend is written for.
+/// The Vulkan version that this backend is written for, and the oldest whose functions it can do with.
 const VERSION: u32 = vk::API_VERSION_1_3;
+const OLDEST: u32 = vk::API_VERSION_1_2;
 
 /// Whether an instance was kept. The first instance that is no longer needed is never destroyed, so that the loader
 /// does not unload the drivers, because not all of them survive that. NVIDIA's driver crashes if other threads are
@@ -39,24 +41,28 @@ impl Instance {
         let entry = load(loader)?;
         // SAFETY: the entry is loaded; the call has no other condition.
         let version = unsafe { entry.try_enumerate_instance_version() }
-            .map_err(VulkanError::driver("vkEnumerateInstanceVersion"))?
-            .unwrap_or(vk::API_VERSION_1_0);
-        if version < vk::API_VERSION_1_1 {
-            return Err(VulkanError::NoDriver { reason: "the loader knows Vulkan 1.0 only".to_owned() });
-        }
+            .map_err(VulkanError::driver("vkEnumerateInstanceVersion"))?;
+        let version = version_to_use(version)?;
         let log = if validation { Some(ValidationLog::installed(&entry)?) } else { None };
-        let layers: &[*const std::ffi::c_char] = if validation { &[ValidationLog::LAYER.as_ptr()] } else { &[] };
-        let extensions: &[*const std::ffi::c_char] =
-            if validation { &[ext::debug_utils::NAME.as_ptr(), ext::validation_features::NAME.as_ptr()] } else { &[] };
-        let application =
-            vk::ApplicationInfo::default().application_name(c"millpond").api_version(version.min(VERSION));
+        let layers: &[*const c_char] = if validation { &[ValidationLog::LAYER.as_ptr()] } else { &[] };
+        let mut extensions: Vec<*const c_char> = Vec::new();
+        if validation {
+            extensions.extend([ext::debug_utils::NAME.as_ptr(), ext::validation_features::NAME.as_ptr()]);
+        }
+        let mut flags = vk::InstanceCreateFlags::empty();
+        if lists_portable_devices(&entry)? {
+            extensions.push(khr::portability_enumeration::NAME.as_ptr());
+            flags |= vk::InstanceCreateFlags::ENUMERATE_PORTABILITY_KHR;
+        }
+        let application = vk::ApplicationInfo::default().application_name(c"millpond").api_version(version);
         let enables = [vk::ValidationFeatureEnableEXT::SYNCHRONIZATION_VALIDATION];
         let mut features = vk::ValidationFeaturesEXT::default().enabled_validation_features(&enables);
         let mut messenger = log.as_ref().map(ValidationLog::messenger).unwrap_or_default();
         let mut info = vk::InstanceCreateInfo::default()
             .application_info(&application)
             .enabled_layer_names(layers)
-            .enabled_extension_names(extensions);
+            .enabled_extension_names(&extensions)
+            .flags(flags);
         if validation {
             info = info.push_next(&mut features).push_next(&mut messenger);
         }
@@ -91,6 +97,23 @@ impl Drop for Instance {
     }
 }
 
+/// Returns the version to ask a loader for that knows this one. Loaders for 1.0 have none to tell.
+fn version_to_use(known: Option<u32>) -> Result<u32, VulkanError> {
+    let known = known.unwrap_or(vk::API_VERSION_1_0);
+    if known < OLDEST {
+        return Err(VulkanError::OldLoader { version: version(known) });
+    }
+    Ok(known.min(VERSION))
+}
+
+/// Returns whether the loader lists devices whose drivers do not do all that Vulkan requires, if asked to: MoltenVK's.
+fn lists_portable_devices(entry: &ash::Entry) -> Result<bool, VulkanError> {
+    // SAFETY: the entry is loaded; the call has no other condition.
+    let there = unsafe { entry.enumerate_instance_extension_properties(None) }
+        .map_err(VulkanError::driver("vkEnumerateInstanceExtensionProperties"))?;
+    Ok(there.iter().any(|each| each.extension_name_as_c_str() == Ok(khr::portability_enumeration::NAME)))
+}
+
 fn load(loader: Option<&OsString>) -> Result<ash::Entry, VulkanError> {
     let loaded = match loader {
         // SAFETY: the caller of `VulkanBuilder::loader` guarantees that the library, if any, is a Vulkan loader.
@@ -105,4 +128,20 @@ fn load(loader: Option<&OsString>) -> Result<ash::Entry, VulkanError> {
     // The loader is not unloaded, for the same reason as the drivers: see `KEPT`.
     std::mem::forget(entry.clone());
     Ok(entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loaders_whose_functions_do_not_suffice_are_refused() {
+        for old in [None, Some(vk::API_VERSION_1_0), Some(vk::make_api_version(0, 1, 1, 290))] {
+            let error = version_to_use(old).unwrap_err();
+            assert!(error.to_string().contains("1.2 is needed"), "{error}");
+        }
+        let used = [(1, 2), (1, 3), (1, 4)]
+            .map(|(major, minor)| version_to_use(Some(vk::make_api_version(0, major, minor, 0))).unwrap());
+        assert_eq!(used, [vk::API_VERSION_1_2, vk::API_VERSION_1_3, vk::API_VERSION_1_3]);
+    }
 }

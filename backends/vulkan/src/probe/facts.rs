@@ -34,6 +34,9 @@ pub(crate) struct Features {
     pub(crate) sparse_residency: bool,
     pub(crate) sparse_aliased: bool,
     pub(crate) budget: bool,
+    /// Whether the driver leaves out some of what Vulkan requires. Such a device is opened with the extension that says
+    /// so.
+    pub(crate) portable: bool,
 }
 
 impl Probe {
@@ -144,6 +147,7 @@ impl Features {
             sparse_residency: yes(core.sparse_residency_buffer),
             sparse_aliased: yes(core.sparse_residency_aliased),
             budget: has(ext::memory_budget::NAME),
+            portable: has(khr::portability_subset::NAME),
         }
     }
 }

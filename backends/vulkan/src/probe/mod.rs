@@ -3,5 +3,5 @@
 mod facts;
 mod info;
 
-pub(crate) use facts::{Probe, transfers};
+pub(crate) use facts::{Features, Probe, transfers, version};
 pub use info::{DeviceInfo, FamilyInfo, HeapInfo};

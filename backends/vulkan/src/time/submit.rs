@@ -123,10 +123,16 @@ impl Time {
         }
         // SAFETY: the command buffer is recording, under the lane's lock.
         let ended = unsafe { self.driver.raw.end_command_buffer(commands) };
-        // A command buffer that could not be ended is invalid; it stays in its pool, unused.
-        ended.map_err(self.driver.failed("vkEndCommandBuffer"))?;
-        state.ended.push(commands);
-        Ok(())
+        let Err(result) = ended else {
+            state.ended.push(commands);
+            return Ok(());
+        };
+        // A command buffer that could not be ended is invalid until it is begun again.
+        state.spare.push(commands);
+        Err(match self.driver.failed("vkEndCommandBuffer")(result) {
+            VulkanError::Lost => VulkanError::Lost,
+            _ => VulkanError::NotRecorded { result },
+        })
     }
 
     /// Returns the command buffers of a batch. The device's own begin with a barrier; those of other code need one

@@ -8,7 +8,7 @@ use millpond_vulkan::{Misuse, QueueChoice, Vulkan, VulkanError};
 
 use crate::lab::Lab;
 
-/// The variable that is set in the process that runs a test again, in an environment without drivers.
+/// The variable that is set in the process that runs a test again, in an environment with other drivers.
 const CHILD: &str = "MILLPOND_TEST_WITHOUT_DRIVER";
 
 #[test]
@@ -39,6 +39,35 @@ fn a_machine_without_a_driver() {
         .env_remove("VK_ADD_DRIVER_FILES")
         .output()
         .unwrap();
+    let said = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success() && said.contains("1 passed"), "{said}");
+}
+
+/// A loader lists the devices of drivers that do not do all that Vulkan requires, as MoltenVK, if it is asked to.
+#[test]
+fn a_driver_that_does_not_do_all_that_vulkan_requires() {
+    if std::env::var_os(CHILD).is_some() {
+        Vulkan::open(0).map(drop).unwrap_or_else(|error| panic!("{error}"));
+        return;
+    }
+    let Some(_there) = Lab::open() else { return };
+    let Some(manifest) = std::env::var_os("VK_DRIVER_FILES") else {
+        return eprintln!("SKIPPED: VK_DRIVER_FILES names no driver");
+    };
+    let text = std::fs::read_to_string(manifest).unwrap();
+    let version = "\"api_version\":";
+    assert!(text.contains(version), "{text}");
+    let portable = text.replacen(version, &format!("\"is_portability_driver\": true, {version}"), 1);
+    let path = std::env::temp_dir().join(format!("millpond-portable-{}.json", std::process::id()));
+    std::fs::write(&path, portable).unwrap();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "input::a_driver_that_does_not_do_all_that_vulkan_requires"])
+        .env(CHILD, "1")
+        .env("VK_DRIVER_FILES", &path)
+        .env_remove("VK_ADD_DRIVER_FILES")
+        .output()
+        .unwrap();
+    std::fs::remove_file(&path).unwrap();
     let said = String::from_utf8_lossy(&child.stdout);
     assert!(child.status.success() && said.contains("1 passed"), "{said}");
 }
