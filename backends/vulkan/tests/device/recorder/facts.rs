@@ -1,0 +1,91 @@
+//! Facts of a device that it does not have: other queues, smaller heaps, fewer allocations, older functions.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use millpond_vulkan::ash::{self, vk};
+
+use super::hooks;
+use super::state::STATE;
+use crate::lab::Lab;
+
+/// What a device says of itself, where it is to differ from the truth.
+#[derive(Clone, Default)]
+pub(crate) struct Facts {
+    /// The queue families, with a queue of each. All of them lead to the device's first queue.
+    pub(crate) families: Vec<vk::QueueFlags>,
+    /// The size of each heap, in bytes.
+    pub(crate) heap_bytes: Option<u64>,
+    /// `maxMemoryAllocationCount`.
+    pub(crate) max_allocations: Option<u32>,
+    /// Functions of the device that there are not.
+    pub(crate) hidden: Vec<&'static CStr>,
+}
+
+/// Returns another handle of the lab's instance, whose devices record what they are called with.
+pub(super) fn instance(lab: &Lab) -> ash::Instance {
+    let (entry, raw) = (lab.entry(), lab.raw_instance().handle());
+    let load = |name: &CStr| match name.to_bytes() {
+        b"vkGetDeviceProcAddr" => find as *const c_void,
+        b"vkGetPhysicalDeviceQueueFamilyProperties" => families as *const c_void,
+        b"vkGetPhysicalDeviceMemoryProperties" => memory as *const c_void,
+        b"vkGetPhysicalDeviceProperties2" => properties as *const c_void,
+        // SAFETY: the instance is alive and of this loader, and the name ends with a zero.
+        _ => unsafe { entry.get_instance_proc_addr(raw, name.as_ptr()) }
+            .map_or(std::ptr::null(), |found| found as *const c_void),
+    };
+    // SAFETY: every function is the loader's under its own name, or one with the same arguments that calls it.
+    unsafe { ash::Instance::load_with(load, raw) }
+}
+
+unsafe extern "system" fn find(device: vk::Device, name: *const c_char) -> vk::PFN_vkVoidFunction {
+    // SAFETY: the caller passes a string that ends with a zero.
+    let text = unsafe { CStr::from_ptr(name) };
+    if STATE.lock().facts.hidden.contains(&text) {
+        return None;
+    }
+    if let Some(hook) = hooks::named(text) {
+        // SAFETY: every hook has the type of the function that it has the name of, and so is a function.
+        return Some(unsafe { std::mem::transmute::<*const c_void, unsafe extern "system" fn()>(hook) });
+    }
+    // SAFETY: the arguments are the caller's, unchanged.
+    unsafe { (hooks::real().find)(device, name) }
+}
+
+unsafe extern "system" fn families(
+    physical: vk::PhysicalDevice,
+    count: *mut u32,
+    list: *mut vk::QueueFamilyProperties,
+) {
+    let families = STATE.lock().facts.families.clone();
+    if families.is_empty() {
+        // SAFETY: the arguments are the caller's, unchanged.
+        return unsafe { (hooks::real().families)(physical, count, list) };
+    }
+    if !list.is_null() {
+        for (at, queue_flags) in families.iter().copied().enumerate() {
+            let family = vk::QueueFamilyProperties { queue_flags, queue_count: 1, ..Default::default() };
+            // SAFETY: the caller has room for as many as were counted.
+            unsafe { list.add(at).write(family) };
+        }
+    }
+    // SAFETY: the caller passes a number to write.
+    unsafe { count.write(families.len() as u32) };
+}
+
+unsafe extern "system" fn memory(physical: vk::PhysicalDevice, to: *mut vk::PhysicalDeviceMemoryProperties) {
+    // SAFETY: the arguments are the caller's, unchanged.
+    unsafe { (hooks::real().memory)(physical, to) };
+    if let Some(bytes) = STATE.lock().facts.heap_bytes {
+        // SAFETY: the caller passes a structure to write, which is written above.
+        unsafe { &mut *to }.memory_heaps.iter_mut().for_each(|heap| heap.size = bytes);
+    }
+}
+
+unsafe extern "system" fn properties(physical: vk::PhysicalDevice, to: *mut vk::PhysicalDeviceProperties2<'_>) {
+    // SAFETY: the arguments are the caller's, unchanged.
+    unsafe { (hooks::real().properties)(physical, to) };
+    if let Some(count) = STATE.lock().facts.max_allocations {
+        // SAFETY: the caller passes a structure to write, which is written above.
+        unsafe { &mut *to }.properties.limits.max_memory_allocation_count = count;
+    }
+}
