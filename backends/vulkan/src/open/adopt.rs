@@ -1,6 +1,7 @@
 //! Adopting a device that an engine has made.
 
 use std::any::Any;
+use std::ffi::CStr;
 use std::fmt;
 use std::sync::Arc;
 
@@ -71,6 +72,7 @@ impl Adopted {
     pub(crate) unsafe fn open(self) -> Result<(Driver, Settings), VulkanError> {
         let adopted = self;
         let instance = Instance::adopted(adopted.entry, adopted.instance, adopted.validation);
+        functions_of_1_2(&instance.raw, &adopted.device, adopted.enabled)?;
         let probe = Probe::new(&instance.raw, adopted.physical_device)?;
         probe.usable()?;
         if adopted.queues.is_empty() {
@@ -92,5 +94,25 @@ impl Adopted {
         let raw = RawDevice { raw: adopted.device, owned: false };
         let driver = Driver::new(Parts { raw, instance, probe, enabled: adopted.enabled, queues, keep: adopted.keep })?;
         Ok((driver, Settings { engine_submits: adopted.engine_submits, ..Settings::default() }))
+    }
+}
+
+/// Returns an error if the device lacks a function of Vulkan 1.2 that is called, as one of an instance that was created
+/// for an older version does, whatever the device itself could do.
+fn functions_of_1_2(
+    instance: &ash::Instance,
+    device: &ash::Device,
+    enabled: EnabledFeatures,
+) -> Result<(), VulkanError> {
+    const NAMES: [&CStr; 4] =
+        [c"vkWaitSemaphores", c"vkGetSemaphoreCounterValue", c"vkSignalSemaphore", c"vkGetBufferDeviceAddress"];
+    let needed = if enabled.buffer_device_address { &NAMES[..] } else { &NAMES[..3] };
+    let lacks = |name: &&&CStr| {
+        // SAFETY: the device is alive and of this instance, and the name ends with a zero.
+        unsafe { instance.get_device_proc_addr(device.handle(), name.as_ptr()) }.is_none()
+    };
+    match needed.iter().find(lacks) {
+        Some(name) => Err(VulkanError::OldInstance { function: name.to_str().unwrap_or_default() }),
+        None => Ok(()),
     }
 }

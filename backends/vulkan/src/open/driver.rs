@@ -1,7 +1,6 @@
 //! The opened device: the handles through which all rooms call the driver, and whether it still works.
 
 use std::any::Any;
-use std::ffi::CStr;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -87,22 +86,6 @@ pub(crate) struct Driver {
     _keep: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// Returns an error if the device lacks a function of Vulkan 1.2 that is called, as one of an instance that was created
-/// for an older version does, whatever the device itself could do.
-fn functions_of_1_2(parts: &Parts) -> Result<(), VulkanError> {
-    const NAMES: [&CStr; 4] =
-        [c"vkWaitSemaphores", c"vkGetSemaphoreCounterValue", c"vkSignalSemaphore", c"vkGetBufferDeviceAddress"];
-    let needed = if parts.enabled.buffer_device_address { &NAMES[..] } else { &NAMES[..3] };
-    let lacks = |name: &&&CStr| {
-        // SAFETY: the device is alive and of this instance, and the name ends with a zero.
-        unsafe { parts.instance.raw.get_device_proc_addr(parts.raw.handle(), name.as_ptr()) }.is_none()
-    };
-    match needed.iter().find(lacks) {
-        Some(name) => Err(VulkanError::OldInstance { function: name.to_str().unwrap_or_default() }),
-        None => Ok(()),
-    }
-}
-
 static DEVICES: AtomicU64 = AtomicU64::new(0);
 
 impl Driver {
@@ -111,7 +94,6 @@ impl Driver {
         let mut families: Vec<u32> = parts.queues.iter().map(|queue| queue.family).collect();
         families.sort_unstable();
         families.dedup();
-        functions_of_1_2(&parts)?;
         let sync2 = Sync2::find(&parts.instance.raw, &parts.raw)?;
         Ok(Driver {
             id: DEVICES.fetch_add(1, Ordering::Relaxed),
@@ -170,8 +152,14 @@ impl Driver {
     /// Waits until the queues no longer use what was submitted to them. A semaphore that has its value does not
     /// guarantee this with every driver: Mesa's queue threads access the semaphores of work once more after they have
     /// signalled them.
-    pub(crate) fn drain_queues(&self) {
-        for queue in &self.queues {
+    ///
+    /// Where binds have a queue of their own, an engine's queue that was never used here is left alone: other code may
+    /// submit to it without the lock that this backend was given, as users of wgpu do.
+    pub(crate) fn drain_queues(&self, binds: Option<usize>) {
+        for (at, queue) in self.queues.iter().enumerate() {
+            if !queue.is_own() && !queue.is_used() && binds.is_some_and(|binds| binds != at) {
+                continue;
+            }
             // SAFETY: the queue belongs to the device, and its lock keeps other threads from it.
             let waited = queue.locked(|queue| unsafe { self.raw.queue_wait_idle(queue) });
             // An error means that the device is lost, and its work with it.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ash::vk;
 use parking_lot::Mutex;
@@ -51,6 +52,8 @@ pub(crate) struct Queue {
     pub(crate) flags: vk::QueueFlags,
     lock: Arc<dyn QueueLock>,
     is_own: bool,
+    /// Whether this backend has used the queue.
+    used: AtomicBool,
 }
 
 impl Queue {
@@ -62,12 +65,17 @@ impl Queue {
     ) -> Queue {
         let is_own = lock.is_none();
         let lock = lock.unwrap_or_else(|| Arc::new(Mutex::new(())));
-        Queue { raw, family, index, flags, lock, is_own }
+        Queue { raw, family, index, flags, lock, is_own, used: AtomicBool::new(false) }
     }
 
     /// Returns whether the lock is this backend's own, which is held only while the driver is called.
     pub(crate) fn is_own(&self) -> bool {
         self.is_own
+    }
+
+    /// Returns whether this backend has used the queue.
+    pub(crate) fn is_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed)
     }
 
     /// Runs `work` while no other thread uses the queue.
@@ -77,6 +85,7 @@ impl Queue {
     /// If the engine's lock does not run it.
     pub(crate) fn locked<T>(&self, work: impl FnOnce(vk::Queue) -> T) -> T {
         let (mut work, mut result) = (Some(work), None);
+        self.used.store(true, Ordering::Relaxed);
         self.lock.locked(&mut || {
             if let Some(work) = work.take() {
                 result = Some(work(self.raw));
@@ -91,6 +100,7 @@ impl Queue {
     /// Runs `work` if no other thread uses the queue at this moment; else returns `None`.
     pub(crate) fn try_locked<T>(&self, work: impl FnOnce(vk::Queue) -> T) -> Option<T> {
         let (mut work, mut result) = (Some(work), None);
+        self.used.store(true, Ordering::Relaxed);
         self.lock.try_locked(&mut || {
             if let Some(work) = work.take() {
                 result = Some(work(self.raw));

@@ -93,6 +93,11 @@ impl Binds {
         })
     }
 
+    /// Returns the queue that binds are queued on.
+    pub(crate) fn queue(&self) -> usize {
+        self.queue
+    }
+
     /// Adds a new page.
     pub(crate) fn add_page(&self, memory: vk::DeviceMemory, bytes: u64) {
         self.state.lock().pages.insert(memory, bytes);

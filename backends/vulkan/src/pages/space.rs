@@ -76,6 +76,10 @@ impl Before for Pages {
     fn wait(&self, bind: u64, waited: u64) -> Option<(vk::Semaphore, u64)> {
         self.binds.as_ref()?.wait(bind, waited)
     }
+
+    fn queue(&self) -> Option<usize> {
+        self.binds.as_ref().map(Binds::queue)
+    }
 }
 
 impl Pages {

@@ -18,6 +18,9 @@ pub(crate) trait Before: Send + Sync {
     /// Returns the wait that a submit needs to come after a bind, on a lane whose submits have waited for bind
     /// `waited`.
     fn wait(&self, bind: u64, waited: u64) -> Option<(vk::Semaphore, u64)>;
+
+    /// Returns the queue that binds go to: an index into the device's queues.
+    fn queue(&self) -> Option<usize>;
 }
 
 /// The time of a device: it submits, and knows what is done.
@@ -105,6 +108,6 @@ impl Time {
             // An error here means that the device is lost, and its work with it.
             let _ = self.wait_for(lane, lane.clock.submitted());
         }
-        self.driver.drain_queues();
+        self.driver.drain_queues(self.before.queue());
     }
 }

@@ -5,7 +5,9 @@ use std::sync::{Arc, Weak};
 
 use millpond_backend::{Backend, ClassId, Point, StreamId, StreamWait, Tick, Transfer};
 use millpond_vulkan::ash::{self, ext, vk};
-use millpond_vulkan::{Adopted, AdoptedQueue, PendingSubmit, QueueLock, Timeline, ValidationLog, Vulkan, VulkanError};
+use millpond_vulkan::{
+    Adopted, AdoptedQueue, EnabledFeatures, PendingSubmit, QueueLock, Timeline, ValidationLog, Vulkan, VulkanError,
+};
 use parking_lot::Mutex;
 
 use crate::lab::Lab;
@@ -306,4 +308,40 @@ fn queues_that_the_device_has_not_are_refused() {
     let count = Vulkan::devices().unwrap()[0].queue_families[0].count;
     many.queues = vec![many.queues[0].clone(); count as usize + 1];
     assert!(matches!(adopt(many), Err(VulkanError::NoQueue { index, .. }) if index == count));
+}
+
+/// The driver could do all that is needed, but an instance for an older version does not give its functions.
+#[test]
+fn devices_of_an_older_instance_are_refused() {
+    let Some(lab) = Lab::open() else { return };
+    for version in [vk::API_VERSION_1_0, vk::API_VERSION_1_1] {
+        let application = vk::ApplicationInfo::default().api_version(version);
+        let info = vk::InstanceCreateInfo::default().application_info(&application);
+        // SAFETY: the structures live until the call returns.
+        let instance = unsafe { lab.entry().create_instance(&info, None) }.unwrap();
+        // SAFETY: the instance is alive.
+        let physical_device = unsafe { instance.enumerate_physical_devices() }.unwrap()[0];
+        let queues = [vk::DeviceQueueCreateInfo::default().queue_priorities(&[1.0])];
+        let info = vk::DeviceCreateInfo::default().queue_create_infos(&queues);
+        // SAFETY: every device has a queue of family 0; the structures live until the call returns.
+        let device = unsafe { instance.create_device(physical_device, &info, None) }.unwrap();
+        // SAFETY: the device was created with that queue.
+        let queue = AdoptedQueue { family: 0, queue: unsafe { device.get_device_queue(0, 0) }, lock: None };
+        let adopted = Adopted {
+            instance: instance.clone(),
+            physical_device,
+            device: device.clone(),
+            queues: vec![queue],
+            enabled: EnabledFeatures::default(),
+            validation: None,
+            ..handles(&lab, None)
+        };
+        let error = adopt(adopted).map(drop).unwrap_err();
+        assert!(matches!(error, VulkanError::OldInstance { .. }), "{error}");
+        // SAFETY: nothing was made of the device, and the instance has no other.
+        unsafe {
+            device.destroy_device(None);
+            instance.destroy_instance(None);
+        }
+    }
 }
