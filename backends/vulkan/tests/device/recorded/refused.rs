@@ -55,7 +55,8 @@ fn what_could_not_be_ended_is_said_to_be_lost() {
     let segment = segment(&device);
     finish(&device, stream);
     device.fill(stream, &segment, 0, BYTES, 1).unwrap();
-    device.calls();
+    let calls = device.calls();
+    let Some(&Call::Begin(commands, _)) = calls.iter().rfind(|call| matches!(call, Call::Begin(..))) else { panic!() };
     device.fail("vkEndCommandBuffer", 1, SHORT);
     let error = device.submit(stream).unwrap_err();
     assert!(matches!(error, VulkanError::NotRecorded { result: SHORT }), "{error}");
@@ -65,10 +66,10 @@ fn what_could_not_be_ended_is_said_to_be_lost() {
     finish(&device, stream);
     assert_eq!(device.submits()[0].commands, []);
     device.fill(stream, &segment, 0, BYTES, 2).unwrap();
-    let commands = device.commands();
-    assert!(matches!(commands[..], [barrier, Command::Fill { .. }] if barrier == full()), "{commands:?}");
+    let again = device.commands();
+    assert!(matches!(again[..], [barrier, Command::Fill { .. }] if barrier == full()), "{again:?}");
     finish(&device, stream);
-    assert_eq!(device.submits()[0].commands.len(), 1);
+    assert_eq!(device.submits()[0].commands, [commands], "it serves again");
     give_back(&device, [segment]);
 }
 
@@ -113,12 +114,45 @@ fn what_could_not_be_begun_is_begun_again() {
     let device = Recorder::open(&lab);
     let stream = device.create_stream().unwrap();
     let segment = segment(&device);
-    device.calls();
-    device.fail("vkBeginCommandBuffer", 1, SHORT);
-    device.fill(stream, &segment, 0, BYTES, 1).unwrap_err();
-    assert_eq!(device.calls(), []);
     device.fill(stream, &segment, 0, BYTES, 1).unwrap();
     finish(&device, stream);
-    assert_eq!(device.submits()[0].commands.len(), 1);
+    let commands = device.submits().remove(0).commands;
+    device.fail("vkBeginCommandBuffer", 1, SHORT);
+    device.fill(stream, &segment, 0, BYTES, 1).unwrap_err();
+    assert_eq!(device.commands(), []);
+    device.fill(stream, &segment, 0, BYTES, 1).unwrap();
+    finish(&device, stream);
+    assert_eq!(device.submits()[0].commands, commands, "it serves again");
     give_back(&device, [segment]);
+}
+
+/// The rules say that the bind which frees it is made under the queue's lock.
+#[test]
+fn a_refused_request_gets_what_was_given_back_and_not_bound_yet() {
+    let Some(lab) = Lab::open() else { return };
+    let device = Recorder::open(&lab);
+    let Some(pages) = device.caps().pages else { return };
+    let (stream, bytes) = (device.create_stream().unwrap(), pages.granularity);
+    let range = device.reserve_range(ClassId::DEVICE, bytes).unwrap();
+    let page = device.create_page(ClassId::DEVICE, bytes).unwrap();
+    let memory = page.memory();
+    // SAFETY: nothing is mapped there, and no work touches it.
+    unsafe {
+        device.map(&range, 0, &page, stream).unwrap();
+        finish(&device, stream);
+        device.unmap(&range, 0, &page, stream);
+        device.release_page(page);
+    }
+    device.calls();
+    device.fail("vkAllocateMemory", 1, SHORT);
+    let next = device.create_page(ClassId::DEVICE, bytes).unwrap();
+    let calls = device.calls();
+    let at = |is: fn(&Call) -> bool| calls.iter().position(is).unwrap_or_else(|| panic!("{calls:?}"));
+    assert!(at(|call| matches!(call, Call::Bind(_))) < at(|call| matches!(call, Call::Free(_))));
+    assert!(calls.contains(&Call::Free(memory)), "{calls:?}");
+    // SAFETY: nothing is mapped there.
+    unsafe {
+        device.release_page(next);
+        device.release_range(range);
+    }
 }

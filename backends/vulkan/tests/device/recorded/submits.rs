@@ -4,7 +4,7 @@ use millpond_backend::{Backend, Point, StreamId, StreamWait, Tick, Transfer};
 use millpond_vulkan::ash::vk;
 use millpond_vulkan::{SemaphoreAt, Submission, Vulkan};
 
-use super::{BYTES, FULL, at, finish, give_back, segment};
+use super::{BYTES, at, finish, give_back, segment};
 use crate::lab::Lab;
 use crate::recorder::{At, Call, Recorder, Submit};
 
@@ -88,8 +88,8 @@ fn semaphores_of_the_caller_are_passed_on() {
     let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
     // SAFETY: the device has timeline semaphores.
     let semaphore = unsafe { lab.raw_device().create_semaphore(&info, None) }.unwrap();
-    let wait = SemaphoreAt { semaphore, value: 3, stages: FULL };
-    let signal = SemaphoreAt { semaphore, value: 9, stages: FULL };
+    let wait = SemaphoreAt { semaphore, value: 3, stages: vk::PipelineStageFlags2::COPY };
+    let signal = SemaphoreAt { semaphore, value: 9, stages: vk::PipelineStageFlags2::CLEAR };
     let submission = Submission { waits: &[wait], signals: &[signal], ..Submission::default() };
     // SAFETY: the semaphore lives until the submit is waited for, and its values rise.
     let tick = unsafe { device.submit_with(stream, &submission) }.unwrap();
@@ -132,6 +132,35 @@ fn a_submit_waits_once_for_the_latest_point_of_each_stream() {
     wait_for(&device, stream, (stream, 1));
     device.submit(stream).unwrap();
     assert_eq!(one(&device).waits, [], "the one is reached, and the other is earlier on the same stream");
+    device.hold(stream).unwrap();
+    let held = device.submit(stream).unwrap();
+    device.calls();
+    let after = [Point { stream: first, tick: Tick(3) }, Point { stream, tick: held }];
+    device.unhold(stream);
+    // SAFETY: there are no handles in the submission.
+    unsafe { device.submit_with(stream, &Submission { after: &after, ..Submission::default() }) }.unwrap();
+    assert_eq!(one(&device).waits, [], "nor are they where a submit names them");
+}
+
+#[test]
+fn an_engine_s_submit_that_was_made_has_waited() {
+    let Some(lab) = Lab::open() else { return };
+    let device = Recorder::open(&lab);
+    let [stream, other] = [(); 2].map(|()| device.create_stream().unwrap());
+    device.hold(other).unwrap();
+    device.submit(other).unwrap();
+    wait_for(&device, stream, (other, 1));
+    let pending = device.begin_submit(stream).unwrap();
+    let signals = [pending.signal()];
+    let batch = vk::SubmitInfo2::default().wait_semaphore_infos(pending.waits()).signal_semaphore_infos(&signals);
+    // SAFETY: no other thread uses the queue, and the semaphores live until the submit is waited for.
+    unsafe { lab.raw_device().queue_submit2(device.queue_of(stream).1, &[batch], vk::Fence::null()) }.unwrap();
+    assert_eq!(pending.finish(), Tick(1));
+    device.calls();
+    device.submit(stream).unwrap();
+    assert_eq!(one(&device).waits, [], "what was waited for is waited for once");
+    device.unhold(other);
+    finish(&device, stream);
 }
 
 #[test]

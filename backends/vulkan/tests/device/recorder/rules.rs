@@ -4,7 +4,7 @@
 //! - Each of the device's own command buffers begins with a full barrier, is submitted once, and is begun again only
 //!   once a submit of it is known to be complete. Where it writes what the host sees, a barrier to the host follows.
 //! - Command buffers of other code have a full barrier in front of them.
-//! - Waits and signals are for all commands, and the values that a semaphore gets rise.
+//! - Waits for its semaphores and their signals are for all commands, and the values that a semaphore gets rise.
 //! - A bind waits for the one before it. Work comes after all binds that the driver was given before.
 //! - What work or a bind uses is destroyed once that is known to be complete.
 
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use millpond_vulkan::ash::vk;
 
-use super::calls::{Barrier, Bind, Call, Command, Mapping, Submit};
+use super::calls::{At, Barrier, Bind, Call, Command, Mapping, Submit};
 
 /// A value of a semaphore, which is signalled when something is complete.
 type Done = (vk::Semaphore, u64);
@@ -43,6 +43,8 @@ struct Rules {
     /// The newest value that each semaphore is known to have, and the newest that it will get.
     known: BTreeMap<vk::Semaphore, u64>,
     promised: BTreeMap<vk::Semaphore, u64>,
+    /// The device's own semaphores.
+    own: BTreeSet<vk::Semaphore>,
     recorded: BTreeMap<vk::CommandBuffer, Recorded>,
     /// What has to be complete before each command buffer is begun again, and before a buffer or memory goes.
     busy: BTreeMap<vk::CommandBuffer, Done>,
@@ -78,6 +80,7 @@ impl Rules {
             Call::Map(memory) => self.seen_by_host.extend(self.dedicated.get(memory)),
             Call::Free(memory) => self.free(*memory),
             Call::CreateSemaphore(semaphore) => {
+                self.own.insert(*semaphore);
                 self.known.insert(*semaphore, 0);
                 self.promised.insert(*semaphore, 0);
             }
@@ -135,7 +138,8 @@ impl Rules {
 
     fn submit(&mut self, submit: &Submit) {
         assert!(submit.locked || !self.is_watched, "a submit without the queue's lock: {submit:?}");
-        for at in submit.waits.iter().chain(&submit.signals) {
+        let own = |at: &&At| self.own.contains(&at.semaphore);
+        for at in submit.waits.iter().chain(&submit.signals).filter(own) {
             assert_eq!(at.stages, vk::PipelineStageFlags2::ALL_COMMANDS, "{submit:?}");
         }
         self.commands(submit);
