@@ -18,6 +18,9 @@ fn what_is_cached_goes_back_and_the_request_is_made_again() {
     for conf in ["policy:classic", "policy:paged", "policy:direct"] {
         for code in SHORT {
             let device = Recorder::open(&lab);
+            if conf == "policy:paged" && device.caps().pages.is_none() {
+                continue;
+            }
             let allocator = Allocator::builder((*device).clone()).conf(conf).build().unwrap();
             let stream = allocator.create_stream().unwrap();
             let idle: Vec<_> = (0..16).map(|_| stream.allocate(3 << 20).unwrap()).collect();

@@ -181,6 +181,9 @@ fn what_a_dropped_allocator_recorded_is_done_before_its_memory_goes() {
     for own_queues in [true, false] {
         for conf in ["policy:classic", "policy:paged"] {
             let device = Recorder::with(&lab, Setup { own_queues, ..Setup::default() }).unwrap();
+            if conf == "policy:paged" && device.caps().pages.is_none() {
+                continue;
+            }
             let allocator = Allocator::builder((*device).clone()).conf(conf).build().unwrap();
             let stream = allocator.create_stream().unwrap();
             let (id, buffer) = (stream.id(), stream.allocate(8 << 20).unwrap());
