@@ -110,6 +110,8 @@ fn allocations_are_counted_with_those_of_the_engine() {
     let device = Recorder::with(&lab, Setup { facts, ..Setup::default() }).unwrap();
     let elsewhere = lab.segment(1 << 20);
     let take = || device.reserve(ClassId::DEVICE, 1 << 20);
+    device.fail("vkAllocateMemory", 1, SHORT[0]);
+    take().map(drop).unwrap_err();
     let mut held: Vec<_> = (0..3).map(|_| take().unwrap()).collect();
     let full = |error: VulkanError, had: (u64, u64)| {
         let is_full = matches!(error, VulkanError::TooMany { max: 4, own, engine } if (own, engine) == had);

@@ -14,9 +14,14 @@ use crate::recorder::{Call, Facts, Recorder, Setup};
 
 /// Returns a device with a queue for work, which could bind too, and another for binds alone.
 fn two_queues(lab: &Lab) -> Recorder {
+    with_two_queues(lab, false)
+}
+
+fn with_two_queues(lab: &Lab, has_threads: bool) -> Recorder {
     let work = vk::QueueFlags::COMPUTE | vk::QueueFlags::TRANSFER | vk::QueueFlags::SPARSE_BINDING;
     let families = vec![work, vk::QueueFlags::SPARSE_BINDING];
-    Recorder::with(lab, Setup { facts: Facts { families, ..Facts::default() }, ..Setup::default() }).unwrap()
+    let facts = Facts { families, ..Facts::default() };
+    Recorder::with(lab, Setup { facts, has_threads, ..Setup::default() }).unwrap()
 }
 
 /// The rules say that each queue is used under its own lock.
@@ -145,7 +150,7 @@ fn an_instance_for_an_older_version_is_refused() {
 #[test]
 fn threads_keep_the_locks() {
     let Some(lab) = Lab::open() else { return };
-    let device = two_queues(&lab);
+    let device = with_two_queues(&lab, true);
     let Some(pages) = device.caps().pages else { return };
     let streams = [(); 3].map(|()| device.create_stream().unwrap());
     thread::scope(|scope| {

@@ -170,7 +170,7 @@ fn a_tick_without_a_submit_is_waited_for_by_the_next() {
     let [stream, other] = [(); 2].map(|()| device.create_stream().unwrap());
     device.hold(other).unwrap();
     device.begin_submit(other).unwrap().abandon();
-    device.submit(other).unwrap();
+    (2..4).for_each(|tick| assert_eq!(device.submit(other).unwrap(), Tick(tick)));
     device.calls();
     wait_for(&device, stream, (other, 1));
     device.submit(stream).unwrap();

@@ -28,6 +28,9 @@ pub(crate) struct Setup {
     pub(crate) facts: Facts,
     /// Whether the device has its queues to itself, so that no lock is watched.
     pub(crate) own_queues: bool,
+    /// Whether threads use the device at the same time, so that a bind of one may come between the binds and the submit
+    /// of another.
+    pub(crate) has_threads: bool,
     pub(crate) engine_submits: bool,
 }
 
@@ -36,7 +39,7 @@ pub(crate) struct Recorder {
     device: Option<Vulkan>,
     /// The number of calls that a test has seen.
     seen: Cell<usize>,
-    is_watched: bool,
+    setup: Setup,
 }
 
 impl Recorder {
@@ -48,8 +51,7 @@ impl Recorder {
     /// Records on the lab's device.
     pub(crate) fn with(lab: &Lab, setup: Setup) -> Result<Recorder, VulkanError> {
         let adopted = Recorder::adopted(lab, &setup);
-        let device = Some(adopt(adopted)?);
-        Ok(Recorder { device, seen: Cell::new(0), is_watched: !setup.own_queues })
+        Ok(Recorder { device: Some(adopt(adopted)?), seen: Cell::new(0), setup })
     }
 
     /// Begins a record, and returns what an engine would pass of the lab's device.
@@ -130,7 +132,7 @@ impl Drop for Recorder {
         drop(self.device.take());
         let calls = std::mem::take(&mut STATE.lock().calls);
         if !std::thread::panicking() {
-            rules::check(&calls, self.is_watched);
+            rules::check(&calls, &self.setup);
         }
     }
 }
