@@ -128,6 +128,9 @@ fn uploads_keep_to_their_bound_and_are_taken_at_once() {
     let expected = data.clone();
     data.fill(0);
     assert_eq!(read(&device, stream, &segment, 48 * KIB, 48 * KIB as usize), expected);
+    let before = device.mark(stream);
+    device.upload(stream, &expected, &segment, 0).unwrap();
+    assert_eq!(device.mark(stream), before, "all of it is done, so there is room");
     let large = bytes(MIB);
     device.upload(stream, &large, &segment, 0).unwrap();
     assert_eq!(read(&device, stream, &segment, 0, MIB as usize), large);
