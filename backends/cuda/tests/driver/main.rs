@@ -6,6 +6,7 @@
 
 mod every_call;
 mod handles;
+mod kept;
 mod plain;
 mod races;
 

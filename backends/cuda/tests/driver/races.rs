@@ -165,7 +165,7 @@ fn threads_use_streams_that_others_take_away() {
     });
 }
 
-fn begin(cuda: &Cuda, stream: StreamId) {
+pub(super) fn begin(cuda: &Cuda, stream: StreamId) {
     cuda.context().bind_to_thread().unwrap();
     let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
     // SAFETY: the stream is alive.
@@ -173,7 +173,7 @@ fn begin(cuda: &Cuda, stream: StreamId) {
 }
 
 /// Ends the capture, which fails if a call has disturbed it or other work has become part of it.
-fn end(cuda: &Cuda, stream: StreamId, what: &str) {
+pub(super) fn end(cuda: &Cuda, stream: StreamId, what: &str) {
     let mut graph: CUgraph = ptr::null_mut();
     // SAFETY: the stream is alive and being captured; the pointer is to a local pointer.
     let ended = unsafe { sys::cuStreamEndCapture(cuda.raw_stream(stream).unwrap(), &raw mut graph) };
@@ -184,7 +184,7 @@ fn end(cuda: &Cuda, stream: StreamId, what: &str) {
     }
 }
 
-fn is_captured(cuda: &Cuda, stream: StreamId) -> bool {
+pub(super) fn is_captured(cuda: &Cuda, stream: StreamId) -> bool {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     // SAFETY: the stream is alive, and the pointer to a local number.
     unsafe { sys::cuStreamIsCapturing(cuda.raw_stream(stream).unwrap(), &raw mut status) }.result().unwrap();
