@@ -3,7 +3,7 @@
 #   scripts/engine.sh [ARGUMENT...]   trains a model of Burn's examples with its own memory and with Millpond's, and
 #                                     prints what each took; arguments go to engines/burn (--size example, --passes N,
 #                                     --device N, --rows NAME,NAME). Without a Vulkan device it takes lavapipe
-#   scripts/engine.sh test            tests the lent device, and that Burn's losses are the same, to the bit
+#   scripts/engine.sh test            tests that Burn's losses are the same, to the bit
 #   scripts/engine.sh carry FOLDER    builds into FOLDER what a machine with a GPU needs; there, FOLDER/run.sh
 # It builds in target/engine, with a Cargo.lock of its own: Burn is some 400 crates, and takes two cores 20 minutes.
 set -euo pipefail
@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}/engine"
 export XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-/tmp}"
-manifest=engines/Cargo.toml
+manifest=engines/burn/Cargo.toml
 
 lavapipe() {
     if [ -z "${VK_DRIVER_FILES:-}" ] && [ -f target/lavapipe/newer.env ]; then
@@ -25,7 +25,6 @@ build() { cargo build --locked --release --manifest-path "$manifest" -p millpond
 case "${1:-}" in
     test)
         lavapipe
-        cargo test --locked --release --manifest-path "$manifest" -p millpond-lent
         build
         "$CARGO_TARGET_DIR/release/millpond-burn" --rows burn,counted,classic,paged,tight,both --passes 1
         ;;

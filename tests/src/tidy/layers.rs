@@ -7,7 +7,7 @@ use crate::workspace::TextFile;
 
 /// The packages of ours that a package may have under `[dependencies]`. Development dependencies are free: a test may
 /// name any package.
-const LAYERS: [(&str, &[&str]); 17] = [
+const LAYERS: [(&str, &[&str]); 18] = [
     ("millpond-backend", &[]),
     ("millpond-kit", &["millpond-backend"]),
     ("millpond-core", &["millpond-backend"]),
@@ -35,6 +35,7 @@ const LAYERS: [(&str, &[&str]); 17] = [
     ("millpond-cuda", &["millpond-backend", "millpond-kit"]),
     ("millpond-vulkan", &["millpond-backend", "millpond-kit"]),
     ("millpond-wgpu", &["millpond-backend", "millpond-kit", "millpond-vulkan"]),
+    ("millpond-lent", &["millpond", "millpond-wgpu"]),
     (
         "millpond-any",
         &["millpond", "millpond-backend", "millpond-sim", "millpond-cuda", "millpond-vulkan", "millpond-wgpu"],
