@@ -16,6 +16,7 @@ use wgpu::hal::vulkan::Buffer as HalBuffer;
 use super::driver::Driver;
 use super::shared::Shared;
 use crate::error::WgpuError;
+use crate::probe::WORD;
 
 /// Where addresses are scarce, the allocator takes at most one part in this number of them for a range.
 const RANGES_LEAST: u64 = 64;
@@ -171,7 +172,7 @@ impl Under {
     pub(crate) fn amend(&self, caps: &mut Caps) {
         let own = self.vulkan.caps();
         for class in &mut caps.classes {
-            class.max_segment_bytes = class.max_segment_bytes.min(own.classes[0].max_segment_bytes);
+            class.max_segment_bytes = class.max_segment_bytes.min(own.classes[0].max_segment_bytes / WORD * WORD);
             class.total_bytes = own.classes[0].total_bytes;
         }
         let max = caps.classes[0].max_segment_bytes;
@@ -186,13 +187,15 @@ impl Under {
         caps.oversubscribes = own.oversubscribes;
     }
 
-    /// Reserves a segment with memory, as wgpu's buffer.
+    /// Reserves a segment with memory, as wgpu's buffer. It ends with a whole word, because wgpu copies and binds whole
+    /// words.
     pub(crate) fn reserve(
         &self,
         usage: wgpu::BufferUsages,
         bytes: u64,
     ) -> Result<(wgpu::Buffer, Arc<Backing>), WgpuError> {
         self.free_returned();
+        let bytes = bytes.next_multiple_of(WORD);
         let segment = self.vulkan.reserve(ClassId::DEVICE, bytes).map_err(failed("reserve"))?;
         self.lend(usage, Loan { segment, is_range: false })
     }

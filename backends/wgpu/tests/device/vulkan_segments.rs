@@ -67,6 +67,48 @@ fn released_memory_goes_back_to_the_driver_at_once() {
     drop(kept);
 }
 
+/// wgpu copies and binds whole words, so the buffer behind a segment of any length ends with one: each byte can be
+/// written, read and bound.
+#[test]
+fn a_segment_of_any_length_is_read_and_bound_to_its_end() {
+    let Some(device) = common::open(builder()) else { return };
+    let stream = device.create_stream().unwrap();
+    let layout = device.device().create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+        label: None,
+        entries: &[wgpu::BindGroupLayoutEntry {
+            binding: 0,
+            visibility: wgpu::ShaderStages::COMPUTE,
+            ty: wgpu::BindingType::Buffer {
+                ty: wgpu::BufferBindingType::Storage { read_only: false },
+                has_dynamic_offset: false,
+                min_binding_size: None,
+            },
+            count: None,
+        }],
+    });
+    for bytes in [1_u64, 2, 3, 4, 5, 1001, 1002, 1003, 65_537] {
+        let segment = device.reserve(ClassId::DEVICE, bytes).unwrap();
+        let written: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8 + 1).collect();
+        device.upload(stream, &written, &segment, 0).unwrap();
+        let mut read = vec![0; bytes as usize];
+        device.download(stream, &segment, 0, &mut read).unwrap();
+        assert!(read == written, "{bytes} bytes");
+        let (binding, before) = segment.window(bytes - 1, 1).unwrap();
+        assert_eq!(binding.offset + before, bytes - 1);
+        let scope = device.device().push_error_scope(wgpu::ErrorFilter::Validation);
+        drop(device.device().create_bind_group(&wgpu::BindGroupDescriptor {
+            label: None,
+            layout: &layout,
+            entries: &[wgpu::BindGroupEntry { binding: 0, resource: wgpu::BindingResource::Buffer(binding) }],
+        }));
+        assert!(pollster::block_on(scope.pop()).is_none(), "the last byte of {bytes}");
+        assert_eq!(segment.bytes(), bytes);
+        // SAFETY: the download has waited for all work on it.
+        unsafe { device.release(segment) };
+    }
+    assert_eq!((device.held_bytes(), device.errors()), (0, vec![]));
+}
+
 /// Buffers that a program still has when the device's last handle is dropped keep the memory behind them alive.
 #[test]
 fn buffers_may_outlive_the_device_handle() {
