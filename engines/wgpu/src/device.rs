@@ -1,31 +1,25 @@
 //! The device: every object it creates is of this crate, with wgpu's own in it.
 
-use std::cell::RefCell;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use wgpu::PollType;
 use wgpu::custom::{
     BoxDeviceLostCallback, DeviceInterface, DispatchBindGroup, DispatchBindGroupLayout, DispatchBlas, DispatchBuffer,
     DispatchCommandEncoder, DispatchComputePipeline, DispatchExternalTexture, DispatchPipelineCache,
     DispatchPipelineLayout, DispatchQuerySet, DispatchRenderBundleEncoder, DispatchRenderPipeline, DispatchSampler,
     DispatchShaderModule, DispatchTexture, DispatchTlas, PopErrorScopeFuture,
 };
-use wgpu::{BindingResource, ErrorScopeGuard, PollType};
 
 use crate::buffer::LentBuffer;
 use crate::encoder::LentEncoder;
 use crate::home::Home;
 use crate::objects::{
-    self, LentCache, LentGroup, LentLayout, LentPipeline, LentPipelineLayout, LentQueries, LentShader,
+    self, LentCache, LentGroup, LentLayout, LentPipeline, LentPipelineLayout, LentQueries, LentShader, foreign,
 };
 use crate::refused::refuse;
-
-thread_local! {
-    /// The open error scopes of this thread, each with the number that the engine knows it by. wgpu keeps them by
-    /// thread as well.
-    static SCOPES: RefCell<(u32, Vec<(u32, ErrorScopeGuard)>)> = const { RefCell::new((0, Vec::new())) };
-}
+use crate::scopes;
 
 #[derive(Debug)]
 pub(crate) struct LentDevice {
@@ -76,38 +70,28 @@ impl DeviceInterface for LentDevice {
     }
 
     fn create_bind_group_layout(&self, desc: &wgpu::BindGroupLayoutDescriptor<'_>) -> DispatchBindGroupLayout {
-        DispatchBindGroupLayout::custom(LentLayout(self.inner().create_bind_group_layout(desc)))
+        let layout = self.inner().create_bind_group_layout(desc);
+        DispatchBindGroupLayout::custom(LentLayout::new(layout, desc.entries))
     }
 
     fn create_bind_group(&self, desc: &wgpu::BindGroupDescriptor<'_>) -> DispatchBindGroup {
-        let mut names = Vec::with_capacity(desc.entries.len());
-        let entries: Vec<_> = desc
-            .entries
-            .iter()
-            .map(|entry| {
-                let BindingResource::Buffer(bound) = &entry.resource else { refuse("bindings but those of buffers") };
-                let memory = LentBuffer::memory(bound.buffer);
-                names.push(Arc::clone(memory));
-                let resource = BindingResource::Buffer(memory.binding(bound.offset, bound.size));
-                wgpu::BindGroupEntry { binding: entry.binding, resource }
-            })
-            .collect();
-        let group = self.inner().create_bind_group(&wgpu::BindGroupDescriptor {
-            label: desc.label,
-            layout: objects::layout(desc.layout),
-            entries: &entries,
-        });
-        DispatchBindGroup::custom(LentGroup { group, names: names.into() })
+        DispatchBindGroup::custom(LentGroup::new(self.inner(), desc))
     }
 
     fn create_pipeline_layout(&self, desc: &wgpu::PipelineLayoutDescriptor<'_>) -> DispatchPipelineLayout {
-        let layouts: Vec<_> = desc.bind_group_layouts.iter().map(|layout| layout.map(objects::layout)).collect();
+        let own = |layout: &wgpu::BindGroupLayout| match layout.as_custom::<LentLayout>() {
+            Some(LentLayout(layout, dynamic)) => (layout.clone(), Arc::clone(dynamic)),
+            None => foreign("bind group layout"),
+        };
+        let own: Vec<_> = desc.bind_group_layouts.iter().map(|layout| layout.map(own)).collect();
+        let layouts: Vec<_> = own.iter().map(|own| own.as_ref().map(|(layout, _)| layout)).collect();
         let layout = self.inner().create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
             label: desc.label,
             bind_group_layouts: &layouts,
             immediate_size: desc.immediate_size,
         });
-        DispatchPipelineLayout::custom(LentPipelineLayout(layout))
+        let groups = own.into_iter().map(|own| own.map(|(_, dynamic)| dynamic).unwrap_or_default()).collect();
+        DispatchPipelineLayout::custom(LentPipelineLayout(layout, Arc::new(groups)))
     }
 
     fn create_render_pipeline(&self, _desc: &wgpu::RenderPipelineDescriptor<'_>) -> DispatchRenderPipeline {
@@ -119,15 +103,20 @@ impl DeviceInterface for LentDevice {
     }
 
     fn create_compute_pipeline(&self, desc: &wgpu::ComputePipelineDescriptor<'_>) -> DispatchComputePipeline {
+        let layout = desc.layout.map(|layout| match layout.as_custom::<LentPipelineLayout>() {
+            Some(layout) => layout,
+            None => foreign("pipeline layout"),
+        });
         let pipeline = self.inner().create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label: desc.label,
-            layout: desc.layout.map(objects::pipeline_layout),
+            layout: layout.map(|layout| &layout.0),
             module: objects::shader(desc.module),
             entry_point: desc.entry_point,
             compilation_options: desc.compilation_options.clone(),
             cache: desc.cache.map(objects::cache),
         });
-        DispatchComputePipeline::custom(LentPipeline(pipeline))
+        let groups = layout.map(|layout| Arc::clone(&layout.1)).unwrap_or_default();
+        DispatchComputePipeline::custom(LentPipeline(pipeline, groups))
     }
 
     unsafe fn create_pipeline_cache(&self, desc: &wgpu::PipelineCacheDescriptor<'_>) -> DispatchPipelineCache {
@@ -203,21 +192,11 @@ impl DeviceInterface for LentDevice {
     }
 
     fn push_error_scope(&self, filter: wgpu::ErrorFilter) -> u32 {
-        let scope = self.inner().push_error_scope(filter);
-        SCOPES.with_borrow_mut(|(next, scopes)| {
-            let number = *next;
-            *next = next.wrapping_add(1);
-            scopes.push((number, scope));
-            number
-        })
+        scopes::open(self.home.number(), filter, self.inner().push_error_scope(filter))
     }
 
     fn pop_error_scope(&self, index: u32) -> Pin<Box<dyn PopErrorScopeFuture>> {
-        let scope = SCOPES.with_borrow_mut(|(_, scopes)| {
-            let place = scopes.iter().rposition(|(number, _)| *number == index);
-            scopes.remove(place.expect("the error scope was opened on another thread")).1
-        });
-        Box::pin(scope.pop())
+        scopes::close(index)
     }
 
     unsafe fn start_graphics_debugger_capture(&self) {

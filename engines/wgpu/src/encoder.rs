@@ -43,7 +43,9 @@ impl LentEncoder {
         record(self.encoder.lock().as_mut().expect("the encoder is finished"))
     }
 
-    fn hold(&self, memory: &Arc<Memory>) {
+    /// Notes that commands name memory: it keeps its bytes until they are submitted, and has some.
+    fn name(&self, memory: &Arc<Memory>) {
+        memory.define(&self.home);
         if let Some(holds) = &self.holds {
             holds.lock().buffers.push(Arc::clone(memory));
         }
@@ -62,12 +64,21 @@ impl CommandEncoderInterface for LentEncoder {
         copy_size: Option<BufferAddress>,
     ) {
         let (from, to) = (LentBuffer::behind(source), LentBuffer::behind(destination));
-        let bytes = copy_size.unwrap_or_else(|| from.bytes.saturating_sub(source_offset));
-        let (at, towards) = (from.base + source_offset, to.base + destination_offset);
-        self.hold(from);
-        self.hold(to);
-        if from.buffer != to.buffer {
-            return self.with(|encoder| encoder.copy_buffer_to_buffer(&from.buffer, at, &to.buffer, towards, bytes));
+        let bytes = copy_size.unwrap_or_else(|| from.rest(source_offset));
+        if Arc::ptr_eq(from, to) {
+            // wgpu refuses this as well, also where it is no block.
+            let buffer = from.not_lent();
+            let (source, target) = (source_offset, destination_offset);
+            return self.with(|encoder| encoder.copy_buffer_to_buffer(&buffer, source, &buffer, target, copy_size));
+        }
+        let source = from.place(source_offset, bytes, BufferUsages::COPY_SRC);
+        let target = to.place(destination_offset, bytes, BufferUsages::COPY_DST);
+        self.name(from);
+        self.name(to);
+        if source.buffer != target.buffer {
+            return self.with(|encoder| {
+                encoder.copy_buffer_to_buffer(&source.buffer, source.offset, &target.buffer, target.offset, bytes);
+            });
         }
         let between = self.home.device.create_buffer(&BufferDescriptor {
             label: Some("copy within a segment"),
@@ -76,8 +87,8 @@ impl CommandEncoderInterface for LentEncoder {
             mapped_at_creation: false,
         });
         self.with(|encoder| {
-            encoder.copy_buffer_to_buffer(&from.buffer, at, &between, 0, bytes);
-            encoder.copy_buffer_to_buffer(&between, 0, &to.buffer, towards, bytes);
+            encoder.copy_buffer_to_buffer(&source.buffer, source.offset, &between, 0, bytes);
+            encoder.copy_buffer_to_buffer(&between, 0, &target.buffer, target.offset, bytes);
         });
     }
 
@@ -116,7 +127,7 @@ impl CommandEncoderInterface for LentEncoder {
         });
         let desc = wgpu::ComputePassDescriptor { label: desc.label, timestamp_writes };
         let pass = self.with(|encoder| encoder.begin_compute_pass(&desc).forget_lifetime());
-        DispatchComputePass::custom(LentPass::new(pass, self.holds.clone()))
+        DispatchComputePass::custom(LentPass::new(Arc::clone(&self.home), pass, self.holds.clone()))
     }
 
     fn begin_render_pass(&self, _desc: &wgpu::RenderPassDescriptor<'_>) -> DispatchRenderPass {
@@ -135,10 +146,11 @@ impl CommandEncoderInterface for LentEncoder {
 
     fn clear_buffer(&self, buffer: &DispatchBuffer, offset: BufferAddress, size: Option<BufferAddress>) {
         let memory = LentBuffer::behind(buffer);
-        self.hold(memory);
-        let rest = memory.bytes.saturating_sub(offset).next_multiple_of(COPY_BUFFER_ALIGNMENT);
-        let size = if memory.is_block() { size.or(Some(rest)) } else { size };
-        self.with(|encoder| encoder.clear_buffer(&memory.buffer, memory.base + offset, size));
+        let bytes = size.unwrap_or_else(|| memory.rest(offset));
+        let place = memory.place(offset, bytes, BufferUsages::COPY_DST);
+        self.name(memory);
+        let size = if place.is_refused { size } else { Some(bytes) };
+        self.with(|encoder| encoder.clear_buffer(&place.buffer, place.offset, size));
     }
 
     fn insert_debug_marker(&self, label: &str) {
@@ -165,12 +177,10 @@ impl CommandEncoderInterface for LentEncoder {
         destination: &DispatchBuffer,
         destination_offset: BufferAddress,
     ) {
-        let (queries, memory) = (objects::queries_behind(query_set), LentBuffer::behind(destination));
-        self.hold(memory);
+        // No block has the usage that this needs.
+        let (queries, buffer) = (objects::queries_behind(query_set), LentBuffer::behind(destination).not_lent());
         let range = first_query..first_query + query_count;
-        self.with(|encoder| {
-            encoder.resolve_query_set(queries, range, &memory.buffer, memory.base + destination_offset);
-        });
+        self.with(|encoder| encoder.resolve_query_set(queries, range, &buffer, destination_offset));
     }
 
     fn mark_acceleration_structures_built<'a>(

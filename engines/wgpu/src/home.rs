@@ -1,16 +1,21 @@
 //! The lent device: what it stands on, and the handles that an engine gets.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use millpond::{Allocator, Error, Stream};
+use millpond::{Allocator, Stream};
 use millpond_wgpu::{Wgpu, WgpuError};
-use parking_lot::{Mutex, ReentrantMutex};
+use parking_lot::Mutex;
 use wgpu::BufferUsages;
 
+use crate::arguments::Fetch;
 use crate::count::{Counters, Counts};
 use crate::device::LentDevice;
+use crate::error::LentError;
+use crate::fresh::Order;
 use crate::queue::LentQueue;
+use crate::scopes;
 
 /// The usages that a buffer may have to become a block of Millpond's.
 pub const LENT: BufferUsages =
@@ -25,38 +30,56 @@ pub struct Lent {
 }
 
 impl Lent {
-    /// Creates a device on an allocator. The segments need all usages of [`LENT`]: make the backend with
-    /// `Wgpu::builder().usage(LENT)`, and with the features and limits that the engine expects. The allocator is for
-    /// this device alone, and nothing else submits to its queue.
+    /// Creates a device on an allocator. The segments need the usage `STORAGE`, which is the default of
+    /// [`WgpuBuilder::usage`](millpond_wgpu::WgpuBuilder::usage), and no usage beyond [`LENT`]. Make the backend with
+    /// the features and limits that the engine expects. The allocator is for this device alone, and nothing else
+    /// submits to its queue.
     ///
     /// # Errors
     ///
-    /// The errors of [`Allocator::create_stream`].
-    pub fn new(allocator: Allocator<Wgpu>) -> Result<Lent, Error<WgpuError>> {
+    /// [`LentError::Usage`], and the errors of [`Allocator::create_stream`].
+    pub fn new(allocator: Allocator<Wgpu>) -> Result<Lent, LentError> {
         Lent::stocked(allocator, true)
     }
 
-    /// Does the same as [`new`](Lent::new) for an engine that does all of its work in one order. A buffer that is
-    /// dropped then gives its block back at once, and not only with the submit of the commands that use it, so that a
-    /// step needs less memory. The engine must keep two rules, or its buffers hold wrong bytes:
+    /// Creates a device as [`new`](Lent::new) does, for an engine that does all of its work in one order. A buffer that
+    /// is dropped then gives its block back at once, and not only with the submit of the commands that use it, so that
+    /// a step needs less memory. The engine must keep three rules, or its buffers hold wrong bytes:
     ///
     /// - It records commands with one encoder at a time, and submits that before it begins the next.
     /// - It submits what it has recorded before it writes to a buffer with the queue.
+    /// - It writes to a buffer before it reads it, as for [`writes_first`](Lent::writes_first): a clear would run
+    ///   before commands of the block's former owner.
     ///
     /// CubeCL, and with it Burn, keeps them if one thread uses the device.
     ///
     /// # Errors
     ///
-    /// The errors of [`Allocator::create_stream`].
-    pub fn in_order(allocator: Allocator<Wgpu>) -> Result<Lent, Error<WgpuError>> {
+    /// Those of [`new`](Lent::new).
+    pub fn in_order(allocator: Allocator<Wgpu>) -> Result<Lent, LentError> {
         Lent::stocked(allocator, false)
     }
 
-    fn stocked(allocator: Allocator<Wgpu>, holds: bool) -> Result<Lent, Error<WgpuError>> {
+    fn stocked(allocator: Allocator<Wgpu>, holds: bool) -> Result<Lent, LentError> {
         let wgpu = allocator.backend().clone();
+        let usage = wgpu.usage();
+        if !LENT.contains(usage) || !usage.contains(BufferUsages::STORAGE) {
+            return Err(LentError::Usage { usage });
+        }
         let stream = allocator.create_stream()?;
         let (device, queue) = (wgpu.device().clone(), wgpu.queue().clone());
-        Ok(Lent::on(device, queue, Some(Pond { wgpu, allocator, stream, holds })))
+        let clears = AtomicBool::new(holds);
+        Ok(Lent::on(device, queue, Some(Pond { wgpu, allocator, stream, holds, clears })))
+    }
+
+    /// Leaves fresh buffers as they are from now on: they hold any bytes, where wgpu promises zeros. For an engine that
+    /// writes to each byte of a buffer before it reads it: it saves a clear of each buffer.
+    #[must_use]
+    pub fn writes_first(self) -> Lent {
+        if let Some(pond) = &self.home.pond {
+            pond.clears.store(false, Ordering::Relaxed);
+        }
+        self
     }
 
     /// Creates a device that counts buffers and has wgpu serve all of them: what an engine does without Millpond.
@@ -69,7 +92,8 @@ impl Lent {
             device,
             queue,
             pond,
-            order: ReentrantMutex::new(()),
+            order: Order::new(),
+            fetch: OnceLock::new(),
             counters: Counters::default(),
             uncaptured: Mutex::new(None),
         };
@@ -102,9 +126,9 @@ pub(crate) struct Home {
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
     pub(crate) pond: Option<Pond>,
-    /// Held while something is written, submitted or allocated: a bind of pages is a submit of its own where the device
-    /// has a single queue. It is reentrant, because wgpu runs callbacks within submits.
-    pub(crate) order: ReentrantMutex<()>,
+    pub(crate) order: Order,
+    /// The shader that fetches arguments of dispatches, made with its first use.
+    pub(crate) fetch: OnceLock<Fetch>,
     pub(crate) counters: Counters,
     pub(crate) uncaptured: Mutex<Option<Arc<dyn wgpu::UncapturedErrorHandler>>>,
 }
@@ -123,16 +147,42 @@ pub(crate) struct Pond {
     pub(crate) stream: Stream<Wgpu>,
     /// Whether recorded commands keep the memory that they name until they are submitted.
     pub(crate) holds: bool,
+    clears: AtomicBool,
+}
+
+impl Pond {
+    /// Returns whether fresh blocks read as zero.
+    pub(crate) fn clears(&self) -> bool {
+        self.clears.load(Ordering::Relaxed)
+    }
 }
 
 impl Home {
-    /// Reports an error as wgpu does outside of error scopes.
-    pub(crate) fn report(&self, error: &WgpuError) {
-        let description = millpond::text::with_causes(error);
+    /// Returns the number of the device among those of this process.
+    pub(crate) fn number(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Raises an error of a submit as wgpu does: in an error scope of this thread, or else to the handler of uncaptured
+    /// errors. A lost device raises none: the callback for that is called.
+    ///
+    /// # Panics
+    ///
+    /// If no scope takes it and there is no handler.
+    pub(crate) fn report(&self, error: WgpuError) {
+        let error = match error {
+            WgpuError::Lost { .. } => return,
+            WgpuError::Refused { source, .. } | WgpuError::OutOfMemory { source, .. } => *source,
+            other => {
+                let description = millpond::text::with_causes(&other);
+                wgpu::Error::Validation { source: Box::new(other), description }
+            }
+        };
+        let Some(error) = scopes::raise(self.number(), error) else { return };
         let handler = self.uncaptured.lock().clone();
         match handler {
-            Some(handler) => handler(wgpu::Error::Validation { source: description.clone().into(), description }),
-            None => panic!("wgpu refused a submit: {description}"),
+            Some(handler) => handler(error),
+            None => panic!("wgpu refused a submit: {error}"),
         }
     }
 }

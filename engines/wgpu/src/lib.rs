@@ -25,6 +25,15 @@
 //! host maps, uniforms, and buffers that are mapped when they are created are wgpu's own, as before. If Millpond has no
 //! memory for a block, wgpu is asked for the buffer, so that the engine gets wgpu's error where it expects one.
 //!
+//! # What is checked
+//!
+//! A block ends where the buffer was asked to end, and has the usages that were asked for. A call beyond either raises
+//! wgpu's own validation error, in the error scope or the handler where wgpu would raise it. For that the call is made
+//! on a buffer of wgpu's with the same size and usages, which exists only then.
+//!
+//! Fresh buffers read as zero, as wgpu promises. A block is cleared before its first use, unless the first use is a
+//! `Queue::write_buffer` to all of it. [`Lent::writes_first`] saves the clears for engines that need none.
+//!
 //! # When memory is used again
 //!
 //! All blocks are of one stream of Millpond, and all work goes to the one queue of wgpu. A block goes back when the
@@ -36,27 +45,33 @@
 //! # What is different from wgpu's own device
 //!
 //! - **Compute only.** Textures, samplers, render pipelines and acceleration structures panic.
-//! - **Fresh buffers hold any bytes**, where wgpu would write zeros. An allocator with the setting `scrub` writes them
-//!   (`docs/scrubbing.md`). Engines with pools of their own do not depend on it.
 //! - **One usage per segment and dispatch.** wgpu looks at whole buffers, and a segment is one. An engine that binds
 //!   some buffers read-only and others read-write needs an allocator of the class
 //!   [`EXCLUSIVE`](millpond_wgpu::EXCLUSIVE) with the policy `direct`. CubeCL declares all bindings read-write.
 //! - **`PollType::Wait` waits for the newest submit**, also where an earlier one is named.
-//! - **Errors of a submit** go to the handler of uncaptured errors, or panic if there is none, also within an error
-//!   scope.
+//! - **Without a handler of the engine's**, errors outside of scopes go to the handler that the device had before: a
+//!   device that the backend has opened notes them ([`Wgpu::errors`](millpond_wgpu::Wgpu::errors)). Errors of a submit
+//!   panic, as all do with wgpu.
+//! - **An indirect dispatch is two**: one thread fetches the arguments from the block first. Pipeline statistics count
+//!   it.
 //! - **`Buffer::destroy` has no effect on a block**, which goes back when the buffer is dropped.
 
 #![allow(unsafe_code)] // Functions that wgpu declares unsafe, passed on.
 
+mod arguments;
 mod buffer;
 mod count;
 mod device;
 mod encoder;
+mod error;
+mod fresh;
 mod home;
 mod objects;
 mod pass;
 mod queue;
 mod refused;
+mod scopes;
 
 pub use count::Counts;
+pub use error::LentError;
 pub use home::{LENT, Lent};

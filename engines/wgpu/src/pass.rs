@@ -7,21 +7,59 @@ use wgpu::custom::{
     ComputePassInterface, DispatchBindGroup, DispatchBuffer, DispatchComputePipeline, DispatchQuerySet,
     DispatchTextureView,
 };
-use wgpu::{BufferAddress, DynamicOffset};
+use wgpu::{BufferAddress, BufferUsages, COPY_BUFFER_ALIGNMENT, DynamicOffset};
 
-use crate::buffer::LentBuffer;
+use crate::arguments::{ARGUMENT_BYTES, Fetch};
+use crate::buffer::{LentBuffer, Place};
 use crate::encoder::Holds;
-use crate::objects::{self, LentGroup, foreign};
+use crate::home::Home;
+use crate::objects::{self, LentGroup, LentPipeline, foreign};
 
 #[derive(Debug)]
 pub(crate) struct LentPass {
+    home: Arc<Home>,
     pass: wgpu::ComputePass<'static>,
     holds: Option<Arc<Mutex<Holds>>>,
+    state: State,
+}
+
+/// What the engine has set in a pass, as far as fetching the arguments of a dispatch changes it.
+#[derive(Debug, Default)]
+struct State {
+    pipeline: Option<LentPipeline>,
+    /// Bind group 0 with its offsets.
+    group: Option<(wgpu::BindGroup, Vec<DynamicOffset>)>,
+    /// Immediates, from their first byte. wgpu sets them to zero for a pipeline of another layout.
+    immediates: Vec<u8>,
+}
+
+impl State {
+    fn restore(&self, pass: &mut wgpu::ComputePass<'_>) {
+        if let Some(LentPipeline(pipeline, _)) = &self.pipeline {
+            pass.set_pipeline(pipeline);
+        }
+        match &self.group {
+            Some((group, offsets)) => pass.set_bind_group(0, group, offsets),
+            None => pass.set_bind_group(0, None, &[]),
+        }
+        if !self.immediates.is_empty() {
+            pass.set_immediates(0, &self.immediates);
+        }
+    }
 }
 
 impl LentPass {
-    pub(crate) fn new(pass: wgpu::ComputePass<'static>, holds: Option<Arc<Mutex<Holds>>>) -> LentPass {
-        LentPass { pass, holds }
+    pub(crate) fn new(home: Arc<Home>, pass: wgpu::ComputePass<'static>, holds: Option<Arc<Mutex<Holds>>>) -> LentPass {
+        LentPass { home, pass, holds, state: State::default() }
+    }
+
+    /// Fetches the arguments of a dispatch from a block, and returns the place that they are at then.
+    fn fetch(&mut self, arguments: &Place) -> Place {
+        let device = &self.home.device;
+        let fetch = self.home.fetch.get_or_init(|| Fetch::new(device));
+        let buffer = fetch.record(device, &mut self.pass, arguments);
+        self.state.restore(&mut self.pass);
+        Place { buffer, offset: 0, is_refused: false }
     }
 }
 
@@ -32,7 +70,12 @@ impl Drop for LentPass {
 
 impl ComputePassInterface for LentPass {
     fn set_pipeline(&mut self, pipeline: &DispatchComputePipeline) {
-        self.pass.set_pipeline(objects::pipeline_behind(pipeline));
+        let Some(lent) = pipeline.as_custom::<LentPipeline>() else { foreign("compute pipeline") };
+        let before = self.state.pipeline.replace(lent.clone());
+        if before.is_none_or(|before| !Arc::ptr_eq(&before.1, &lent.1)) {
+            self.state.immediates.clear();
+        }
+        self.pass.set_pipeline(&lent.0);
     }
 
     fn set_bind_group(&mut self, index: u32, bind_group: Option<&DispatchBindGroup>, offsets: &[DynamicOffset]) {
@@ -40,13 +83,28 @@ impl ComputePassInterface for LentPass {
             Some(lent) => lent,
             None => foreign("bind group"),
         });
+        for memory in lent.iter().flat_map(|lent| lent.names.iter()) {
+            memory.define(&self.home);
+        }
         if let (Some(lent), Some(holds)) = (lent, &self.holds) {
             holds.lock().groups.push(Arc::clone(&lent.names));
         }
-        self.pass.set_bind_group(index, lent.map(|lent| &lent.group), offsets);
+        let group = lent.map(|lent| lent.with_offsets(&self.home.device, offsets));
+        self.pass.set_bind_group(index, group.as_ref(), offsets);
+        if index == 0 {
+            self.state.group = group.map(|group| (group, offsets.to_vec()));
+        }
     }
 
     fn set_immediates(&mut self, offset: u32, data: &[u8]) {
+        let begin = offset as usize;
+        let end = begin.saturating_add(data.len());
+        // wgpu refuses what is longer.
+        if end <= self.home.device.limits().max_immediate_size as usize {
+            let immediates = &mut self.state.immediates;
+            immediates.resize(immediates.len().max(end), 0);
+            immediates[begin..end].copy_from_slice(data);
+        }
         self.pass.set_immediates(offset, data);
     }
 
@@ -80,10 +138,20 @@ impl ComputePassInterface for LentPass {
 
     fn dispatch_workgroups_indirect(&mut self, indirect_buffer: &DispatchBuffer, indirect_offset: BufferAddress) {
         let memory = LentBuffer::behind(indirect_buffer);
+        memory.define(&self.home);
         if let Some(holds) = &self.holds {
             holds.lock().buffers.push(Arc::clone(memory));
         }
-        self.pass.dispatch_workgroups_indirect(&memory.buffer, memory.base + indirect_offset);
+        let mut place = memory.place(indirect_offset, ARGUMENT_BYTES, BufferUsages::INDIRECT);
+        if memory.is_block() && !place.is_refused {
+            // Without a pipeline wgpu refuses the dispatch, and an offset within a word.
+            let is_refused = self.state.pipeline.is_none() || !indirect_offset.is_multiple_of(COPY_BUFFER_ALIGNMENT);
+            place = match is_refused {
+                true => Place { buffer: memory.not_lent(), offset: indirect_offset, is_refused },
+                false => self.fetch(&place),
+            };
+        }
+        self.pass.dispatch_workgroups_indirect(&place.buffer, place.offset);
     }
 
     /// Does nothing, for the reasons of the encoder's.

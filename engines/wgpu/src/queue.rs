@@ -7,7 +7,7 @@ use wgpu::custom::{
     BoxSubmittedWorkDoneCallback, CommandBufferInterface, DispatchBlas, DispatchBuffer, DispatchCommandBuffer,
     DispatchQueueWriteBuffer, DispatchSurfaceOutputDetail, QueueInterface, QueueWriteBufferInterface,
 };
-use wgpu::{BufferAddress, BufferSize, WriteOnly};
+use wgpu::{BufferAddress, BufferSize, BufferUsages, COPY_BUFFER_ALIGNMENT, WriteOnly};
 
 use crate::buffer::LentBuffer;
 use crate::encoder::Holds;
@@ -57,8 +57,13 @@ impl QueueWriteBufferInterface for Staged {
 impl QueueInterface for LentQueue {
     fn write_buffer(&self, buffer: &DispatchBuffer, offset: BufferAddress, data: &[u8]) {
         let memory = LentBuffer::behind(buffer);
-        let _order = self.home.order.lock();
-        self.home.queue.write_buffer(&memory.buffer, memory.base + offset, data);
+        let order = self.home.order.lock();
+        let bytes = data.len() as u64;
+        let place = memory.place(offset, bytes, BufferUsages::COPY_DST);
+        if !place.is_refused {
+            memory.define_for_write(&self.home, &order, offset, bytes);
+        }
+        self.home.queue.write_buffer(&place.buffer, place.offset, data);
     }
 
     fn create_staging_buffer(&self, size: BufferSize) -> Option<DispatchQueueWriteBuffer> {
@@ -67,8 +72,13 @@ impl QueueInterface for LentQueue {
     }
 
     fn validate_write_buffer(&self, buffer: &DispatchBuffer, offset: BufferAddress, size: BufferSize) -> Option<()> {
-        let end = offset.checked_add(size.get())?;
-        (end <= LentBuffer::behind(buffer).bytes).then_some(())
+        let memory = LentBuffer::behind(buffer);
+        let is_aligned = [offset, size.get()].iter().all(|value| value.is_multiple_of(COPY_BUFFER_ALIGNMENT));
+        if is_aligned && memory.allows(offset, size.get(), BufferUsages::COPY_DST) {
+            return Some(());
+        }
+        // wgpu refuses it, and makes no view.
+        self.home.queue.write_buffer_with(&memory.not_lent(), offset, size).map(drop)
     }
 
     fn write_staging_buffer(
@@ -102,11 +112,12 @@ impl QueueInterface for LentQueue {
             })
             .unzip();
         let order = home.order.lock();
+        home.submit_clears(&order);
         drop(holds);
         match &home.pond {
             Some(pond) => {
                 if let Err(error) = pond.wgpu.submit_with(pond.stream.id(), commands) {
-                    home.report(&error);
+                    home.report(error);
                 }
             }
             None => drop(home.queue.submit(commands)),

@@ -51,6 +51,12 @@ impl Wgpu {
         &self.shared.driver.queue
     }
 
+    /// Returns the usages that all segments have: those of [`WgpuBuilder::usage`](crate::WgpuBuilder::usage), and
+    /// copies.
+    pub fn usage(&self) -> wgpu::BufferUsages {
+        self.shared.memory.usage
+    }
+
     /// Returns the number of the device within this process, as error messages give it.
     pub fn serial(&self) -> u64 {
         self.shared.memory.account.serial

@@ -1,0 +1,10 @@
+//! Tests of the lent device, by what they are about.
+
+mod bounds;
+mod common;
+mod errors;
+mod fresh;
+mod holds;
+mod indirect;
+mod mapped;
+mod programs;
