@@ -1,19 +1,19 @@
 //! Fresh blocks: a block reads as zero until it is written, as WebGPU promises of a buffer.
 //!
-//! The clear of a block is recorded on Millpond's stream when the block is first named: before the commands that name
-//! it are submitted, the stream is. A former owner's commands were submitted before the block was handed out, so the
-//! clear runs between the two. A write by the queue goes ahead of everything that is submitted later. So clears are
-//! submitted before it, unless it writes the whole block, which needs none.
+//! A block is to be cleared once commands name it, and all such clears are submitted before the next commands are. A
+//! former owner's commands were submitted before the block was handed out, so the clear runs between the two. A write
+//! by the queue goes ahead of everything that is submitted later. So the clears are submitted before it, unless it
+//! writes the whole block, which needs none.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use millpond_wgpu::WgpuError;
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
-use wgpu::COPY_BUFFER_ALIGNMENT;
+use wgpu::{COPY_BUFFER_ALIGNMENT, CommandEncoderDescriptor};
 
 use crate::buffer::Memory;
-use crate::home::{Home, Pond};
+use crate::home::Home;
 
 /// Nothing has named the block.
 const UNTOUCHED: u64 = u64::MAX;
@@ -26,11 +26,12 @@ const DEFINED: u64 = 0;
 /// It is reentrant, because wgpu runs callbacks within submits.
 pub(crate) struct Order(ReentrantMutex<Round>);
 
-/// The clears that are recorded and not submitted.
+/// The clears that are not submitted yet.
 pub(crate) struct Round {
     /// Counts the submits of clears, from 1.
     number: Cell<u64>,
-    has_clears: Cell<bool>,
+    /// What is to be cleared. It is kept: in the hands of a later owner it would be cleared after its first write.
+    clears: RefCell<Vec<Arc<Memory>>>,
 }
 
 /// Held while something is written, submitted or allocated.
@@ -38,7 +39,7 @@ pub(crate) type InOrder<'a> = ReentrantMutexGuard<'a, Round>;
 
 impl Order {
     pub(crate) fn new() -> Order {
-        Order(ReentrantMutex::new(Round { number: Cell::new(1), has_clears: Cell::new(false) }))
+        Order(ReentrantMutex::new(Round { number: Cell::new(1), clears: RefCell::default() }))
     }
 
     pub(crate) fn lock(&self) -> InOrder<'_> {
@@ -46,8 +47,8 @@ impl Order {
     }
 }
 
-/// Whether a block reads as zero where it was not written: the number of the round in which its clear is recorded,
-/// `UNTOUCHED` or `DEFINED`. Changed with the order held.
+/// Whether a block reads as zero where it was not written: the number of the round that clears it, `UNTOUCHED` or
+/// `DEFINED`. Changed with the order held.
 #[derive(Debug)]
 pub(crate) struct Fresh(AtomicU64);
 
@@ -63,58 +64,51 @@ impl Fresh {
 }
 
 impl Memory {
-    /// Records that the memory is cleared, if it is a block that nothing has named. To be called before commands that
-    /// name it are recorded. Costs a load from then on.
-    pub(crate) fn define(&self, home: &Home) {
+    /// Has the memory cleared, if it is a block that nothing has named. To be called before commands that name it are
+    /// recorded. Costs a load from then on.
+    pub(crate) fn define(self: &Arc<Memory>, home: &Home) {
         if self.fresh.is_untouched() {
             let order = home.order.lock();
             if self.fresh.is_untouched() {
-                self.clear(home, &order);
+                self.clear(&order);
             }
         }
     }
 
-    /// Prepares a write of the queue to a part of the memory: a clear of it is submitted first.
-    pub(crate) fn define_for_write(&self, home: &Home, order: &InOrder<'_>, offset: u64, bytes: u64) {
+    /// Prepares a write of the queue: unless it is one of the whole memory, a clear of it is submitted first.
+    pub(crate) fn define_for_write(self: &Arc<Memory>, home: &Home, order: &InOrder<'_>, offset: u64, bytes: u64) {
         if self.fresh.is_untouched() {
             // The bytes after the last whole word cannot be reached.
             if offset == 0 && bytes == self.bytes / COPY_BUFFER_ALIGNMENT * COPY_BUFFER_ALIGNMENT {
                 return self.fresh.0.store(DEFINED, Ordering::Release);
             }
-            self.clear(home, order);
+            self.clear(order);
         }
         if self.fresh.0.load(Ordering::Acquire) == order.number.get() {
             home.submit_clears(order);
         }
     }
 
-    fn clear(&self, home: &Home, order: &InOrder<'_>) {
-        let Some(pond) = &home.pond else { return };
-        let bytes = self.bytes.next_multiple_of(COPY_BUFFER_ALIGNMENT);
-        let clear = |encoder: &mut wgpu::CommandEncoder| encoder.clear_buffer(&self.buffer, self.base, Some(bytes));
-        match pond.wgpu.record(pond.stream.id(), clear) {
-            Ok(_) => {
-                order.has_clears.set(true);
-                self.fresh.0.store(order.number.get(), Ordering::Release);
-            }
-            Err(error) => home.report(error),
-        }
+    fn clear(self: &Arc<Memory>, order: &InOrder<'_>) {
+        self.fresh.0.store(order.number.get(), Ordering::Release);
+        order.clears.borrow_mut().push(Arc::clone(self));
     }
 }
 
 impl Home {
-    /// Submits the clears that are recorded. They are a submit of their own: wgpu may refuse the engine's next one,
-    /// and would drop them with it.
+    /// Submits the clears. They are a submit of their own: wgpu may refuse the engine's next one, and would drop them
+    /// with it.
     pub(crate) fn submit_clears(&self, order: &InOrder<'_>) {
-        let Some(pond) = self.pond.as_ref().filter(|_| order.has_clears.get()) else { return };
-        order.has_clears.set(false);
+        let clears = order.clears.take();
+        let Some(pond) = self.pond.as_ref().filter(|_| !clears.is_empty()) else { return };
         order.number.set(order.number.get() + 1);
-        if let Err(error) = submit(pond) {
+        let label = Some("millpond clears");
+        let mut encoder = self.device.create_command_encoder(&CommandEncoderDescriptor { label });
+        for Memory { buffer, base, bytes, .. } in clears.iter().map(Arc::as_ref) {
+            encoder.clear_buffer(buffer, *base, Some(bytes.next_multiple_of(COPY_BUFFER_ALIGNMENT)));
+        }
+        if let Err(error) = pond.wgpu.submit_with(pond.stream.id(), [encoder.finish()]) {
             self.report(error);
         }
     }
-}
-
-fn submit(pond: &Pond) -> Result<(), WgpuError> {
-    pond.wgpu.submit_with(pond.stream.id(), []).map(drop)
 }

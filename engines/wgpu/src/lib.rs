@@ -54,6 +54,7 @@
 //!   panic, as all do with wgpu.
 //! - **An indirect dispatch is two**: one thread fetches the arguments from the block first. Pipeline statistics count
 //!   it.
+//! - **Callbacks must not submit**, nor write to a part of a fresh buffer with the queue: they run within submits.
 //! - **`Buffer::destroy` has no effect on a block**, which goes back when the buffer is dropped.
 
 #![allow(unsafe_code)] // Functions that wgpu declares unsafe, passed on.

@@ -108,6 +108,22 @@ fn the_order_of_encoders_does_not_matter() {
     });
 }
 
+/// Commands that name a buffer are dropped, and the buffer with them. The next owner of the memory keeps what it
+/// writes.
+#[test]
+fn a_clear_reaches_no_later_owner() {
+    each(|served, _, engine| {
+        let mut encoder = engine.encoder();
+        encoder.clear_buffer(&fresh(engine), 0, None);
+        drop(encoder);
+        let all: Vec<u32> = (1..=WORDS as u32).collect();
+        let buffers: Vec<_> = (0..8).map(|_| engine.words(&all, COPIED)).collect();
+        for buffer in &buffers {
+            assert_eq!(engine.read_words(buffer), all, "{served:?}");
+        }
+    });
+}
+
 /// wgpu refuses commands that are submitted with a clear: the clear is made all the same.
 #[test]
 fn a_refused_submit_leaves_no_bytes_of_others() {
