@@ -240,6 +240,59 @@ fn usages_that_were_not_asked_for_are_refused() {
     }
 }
 
+/// A view for a write is made where wgpu takes the write, and only there.
+#[test]
+fn a_view_for_a_write_is_made_within_the_buffer_only() {
+    for (served, Bench { engine, .. }) in benches(&ALL) {
+        let (lent, unwritten) = (engine.words(&[1; 128], LENT), engine.buffer(SIZE, BufferUsages::STORAGE));
+        let uniform = engine.buffer(SIZE, BufferUsages::UNIFORM | BufferUsages::COPY_DST);
+        let size = |bytes| wgpu::BufferSize::new(bytes).unwrap();
+        for (buffer, offset, bytes, is_made) in [
+            (&lent, 0, 512, true),
+            (&lent, 508, 4, true),
+            (&lent, 508, 8, false),
+            (&lent, 2, 4, false),
+            (&lent, 0, 6, false),
+            (&unwritten, 0, 4, false),
+            (&uniform, 508, 4, true),
+            (&uniform, 508, 8, false),
+        ] {
+            let mut made = false;
+            let error = engine.refuses(|| made = engine.queue.write_buffer_with(buffer, offset, size(bytes)).is_some());
+            assert_eq!((made, error.is_none()), (is_made, is_made), "{served:?}: {bytes} at {offset}");
+        }
+    }
+}
+
+/// Dynamic offsets are those of the bindings in the order of their numbers, in whatever order a layout names them.
+#[test]
+fn dynamic_offsets_are_in_the_order_of_bindings() {
+    for (served, Bench { engine, .. }) in benches(&ALL) {
+        let entry = |binding, has_dynamic_offset| wgpu::BindGroupLayoutEntry {
+            binding,
+            visibility: wgpu::ShaderStages::COMPUTE,
+            ty: wgpu::BindingType::Buffer {
+                ty: wgpu::BufferBindingType::Storage { read_only: false },
+                has_dynamic_offset,
+                min_binding_size: None,
+            },
+            count: None,
+        };
+        let (label, entries) = (None, &[entry(2, true), entry(0, false), entry(1, true)]);
+        let layout = engine.device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label, entries });
+        let [short, long] = [512, 1024].map(|size| engine.buffer(size, COPIED));
+        let group = engine.group(&layout, &[(&long, 0, None), (&short, 0, Some(256)), (&long, 0, Some(256))]);
+        for (offsets, is_taken) in [([256, 768], true), ([768, 256], false), ([0, 1024], false), ([512, 0], false)] {
+            let error = engine.refuses(|| {
+                engine.run(|encoder| {
+                    encoder.begin_compute_pass(&Default::default()).set_bind_group(0, &group, &offsets);
+                });
+            });
+            assert_eq!(error.is_none(), is_taken, "{served:?}: {offsets:?}");
+        }
+    }
+}
+
 /// Numbers near the end of all numbers, which no sum of offsets may pass.
 #[test]
 fn no_sum_of_offsets_wraps() {

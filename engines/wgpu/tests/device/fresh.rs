@@ -155,6 +155,8 @@ fn memory_is_cleared_once() {
         let Some(allocator) = lent.allocator() else { return };
         let submitted = || allocator.backend().submitted(millpond_wgpu::backend::StreamId(0)).0;
         let before = submitted();
+        let mut encoder = engine.encoder();
+        encoder.clear_buffer(&fresh(engine), 0, None);
         for _ in 0..10 {
             engine.queue.write_buffer(&buffer, 4, &[1; 4]);
         }
