@@ -96,6 +96,32 @@ fn a_tick_is_reached_when_its_work_is_done_and_not_before() {
     }
 }
 
+/// wgpu makes no submission of commands that it refuses, so nothing is done with it: neither its tick nor those before.
+#[test]
+fn a_refused_submit_reaches_no_tick() {
+    for device in both() {
+        let stream = device.create_stream().unwrap();
+        let segment = device.reserve(ClassId::DEVICE, 4096).unwrap();
+        device.fill(stream, &segment, 0, 4096, 6).unwrap();
+        let gate = Gate::before_next_submit(&device);
+        let tick = device.submit(stream).unwrap();
+        let bad = device.record(stream, |encoder| encoder.clear_buffer(segment.buffer(), 4096, Some(4))).unwrap();
+        device.submit(stream).unwrap_err();
+        for _ in 0..10 {
+            assert_eq!(device.reached(stream).unwrap(), Tick(0), "the gate is closed");
+        }
+        assert_eq!(device.submitted(stream), tick);
+        gate.open();
+        assert_eq!(
+            device.wait(Point { stream, tick: bad }).unwrap(),
+            tick,
+            "the refused tick is reached by a later one"
+        );
+        let next = device.submit(stream).unwrap();
+        assert_eq!(device.wait(Point { stream, tick: bad }).unwrap(), next);
+    }
+}
+
 #[test]
 fn memory_that_gated_work_of_another_stream_uses_is_not_granted_again() {
     for device in both() {

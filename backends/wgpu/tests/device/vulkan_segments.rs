@@ -197,6 +197,38 @@ fn free_pages_of_other_streams_make_one_large_block() {
     assert_eq!(device.errors(), [""; 0]);
 }
 
+/// A submit that wgpu refuses is abandoned, and its waits and its signal with it. Pages that it announced are bound all
+/// the same, and the next submits run.
+#[test]
+fn a_refused_submit_is_abandoned() {
+    let Some(device) = with_pages() else { return };
+    let size = device.caps().pages.unwrap().granularity;
+    let stream = device.create_stream().unwrap();
+    let range = device.reserve_range(ClassId::DEVICE, size).unwrap();
+    for round in 1..4 {
+        let page = device.create_page(ClassId::DEVICE, size).unwrap();
+        // SAFETY: nothing is mapped in the range.
+        unsafe { device.map(&range, 0, &page, stream) }.unwrap();
+        device.record(stream, |encoder| encoder.clear_buffer(range.buffer(), size, Some(4))).unwrap();
+        let refused = device.submit(stream).unwrap_err();
+        assert!(matches!(refused, WgpuError::Refused { call: "submit", .. }), "{refused:?}");
+        device.fill(stream, &range, 0, size, round).unwrap();
+        let mut seen = vec![0; size as usize];
+        device.download(stream, &range, 0, &mut seen).unwrap();
+        assert!(seen.iter().all(|&byte| byte == round), "round {round}");
+        // SAFETY: the page is mapped there, and the download has waited for all work. It is mapped nowhere then.
+        unsafe {
+            device.unmap(&range, 0, &page, stream);
+            device.release_page(page);
+        }
+    }
+    let tick = device.submit(stream).unwrap();
+    assert_eq!(device.wait(Point { stream, tick }).unwrap(), tick);
+    // SAFETY: nothing is mapped there, and no work touches it.
+    unsafe { device.release_range(range) };
+    assert_eq!((device.held_bytes(), device.vulkan().unwrap().held_bytes()), (0, 0));
+}
+
 /// wgpu places barriers for each buffer separately. A window is in another buffer than the homes of its pages, so
 /// memory that was used at home is not used through a window in the same submission, where nothing would order the two.
 #[test]

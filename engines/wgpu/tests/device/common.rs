@@ -3,8 +3,10 @@
 
 use millpond::Allocator;
 use millpond_lent::{LENT, Lent};
-use millpond_wgpu::{Wgpu, WgpuBuilder};
+use millpond_wgpu::Wgpu;
 use wgpu::{Buffer, BufferDescriptor, BufferUsages, Device, Features, MapMode, PollType, Queue};
+
+use crate::backend;
 
 /// The usages of storage buffers that are copied.
 pub(crate) const COPIED: BufferUsages =
@@ -26,13 +28,13 @@ pub(crate) const HELD: [Served; 2] = [Served::Classic, Served::Paged];
 
 /// Opens a device, or returns `None` where there is none, unless `MILLPOND_REQUIRE` names it.
 pub(crate) fn open(paged: bool) -> Option<Wgpu> {
-    let required = std::env::var("MILLPOND_REQUIRE").unwrap_or_default();
-    let builder = || -> WgpuBuilder { Wgpu::builder().usage(LENT).vulkan_segments(paged) };
+    backend::watch_validation();
+    let builder = || Wgpu::builder().usage(LENT).vulkan_segments(paged);
     let wanted = Features::TIMESTAMP_QUERY | Features::IMMEDIATES;
     match builder().features(wanted).build().or_else(|_| builder().build()) {
         Ok(wgpu) => Some(wgpu),
         Err(error) => {
-            assert!(!required.contains(if paged { "sparse" } else { "wgpu" }), "{error}");
+            assert!(!backend::required(if paged { "sparse" } else { "wgpu" }), "{error}");
             println!("SKIPPED: {error}");
             None
         }

@@ -1,5 +1,7 @@
 //! Tests of the lent device, by what they are about.
 
+#[path = "../../../../backends/wgpu/tests/common/mod.rs"]
+mod backend;
 mod bounds;
 mod common;
 mod errors;
