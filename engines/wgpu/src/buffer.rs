@@ -29,7 +29,7 @@ pub(crate) struct Memory {
     pub(crate) bytes: u64,
     pub(crate) fresh: Fresh,
     block: Option<Block>,
-    /// The device that counts it, if it is a storage buffer.
+    /// The device that counts it, if it is a storage buffer. Every block is one.
     counted: Option<Arc<Home>>,
 }
 
@@ -40,7 +40,6 @@ struct Block {
     _block: millpond::Buffer<Wgpu>,
     usage: BufferUsages,
     label: Option<String>,
-    device: wgpu::Device,
 }
 
 /// Where a call that names memory is made.
@@ -64,9 +63,9 @@ impl Memory {
         let order = home.order.lock();
         if let (true, Some(pond)) = (lent && !wanted.mapped_at_creation && bytes > 0, &home.pond) {
             if let Some((buffer, block)) = block(pond, bytes) {
-                let (label, device) = (wanted.label.map(str::to_owned), home.device.clone());
                 let (base, fresh) = (block.offset(), Fresh::new(pond.clears()));
-                let block = Some(Block { _block: block, usage: wanted.usage, label, device });
+                let label = wanted.label.map(str::to_owned);
+                let block = Some(Block { _block: block, usage: wanted.usage, label });
                 return Memory { buffer, base, bytes, fresh, block, counted };
             }
             home.counters.refused();
@@ -104,9 +103,11 @@ impl Memory {
     /// Returns a buffer of wgpu's own: the engine's, or a stand-in for it where the memory is a block. For calls that
     /// wgpu has to refuse on a block.
     pub(crate) fn not_lent(&self) -> wgpu::Buffer {
-        let Some(Block { usage, label, device, .. }) = &self.block else { return self.buffer.clone() };
+        let (Some(Block { usage, label, .. }), Some(home)) = (&self.block, &self.counted) else {
+            return self.buffer.clone();
+        };
         let (label, size, usage) = (label.as_deref(), self.bytes, *usage);
-        device.create_buffer(&BufferDescriptor { label, size, usage, mapped_at_creation: false })
+        home.device.create_buffer(&BufferDescriptor { label, size, usage, mapped_at_creation: false })
     }
 }
 

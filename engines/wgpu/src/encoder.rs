@@ -9,7 +9,7 @@ use wgpu::custom::{
 };
 use wgpu::{BufferAddress, BufferDescriptor, BufferUsages, COPY_BUFFER_ALIGNMENT};
 
-use crate::buffer::{LentBuffer, Memory};
+use crate::buffer::{Bound, LentBuffer, Memory};
 use crate::home::Home;
 use crate::objects;
 use crate::pass::LentPass;
@@ -20,7 +20,7 @@ use crate::refused::refuse;
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
     pub(crate) buffers: Vec<Arc<Memory>>,
-    pub(crate) groups: Vec<Arc<[Arc<Memory>]>>,
+    pub(crate) groups: Vec<Arc<[Bound]>>,
 }
 
 /// An encoder, which its passes share.

@@ -11,7 +11,7 @@ use wgpu::custom::{
     ShaderModuleInterface,
 };
 
-use crate::buffer::{Bound, Memory, Place};
+use crate::buffer::{Bound, Place};
 use crate::refused::refuse;
 
 /// Panics over an object that another device has made.
@@ -91,10 +91,9 @@ impl QuerySetInterface for LentQueries {
 #[derive(Debug)]
 pub(crate) struct LentGroup {
     pub(crate) group: wgpu::BindGroup,
-    pub(crate) names: Arc<[Arc<Memory>]>,
+    pub(crate) names: Arc<[Bound]>,
     layout: wgpu::BindGroupLayout,
     dynamic: Dynamic,
-    bound: Vec<Bound>,
 }
 
 impl LentGroup {
@@ -108,20 +107,19 @@ impl LentGroup {
             BindingResource::Buffer(bound) => Bound::new(entry.binding, bound),
             _ => refuse("bindings but those of buffers"),
         };
-        let bound: Vec<_> = desc.entries.iter().map(bound).collect();
+        let names: Arc<[_]> = desc.entries.iter().map(bound).collect();
         let Some(LentLayout(layout, dynamic)) = desc.layout.as_custom() else { foreign("bind group layout") };
-        let group = group(device, desc.label, layout, &bound, Bound::place);
-        let names = bound.iter().map(|bound| Arc::clone(&bound.memory)).collect();
-        LentGroup { group, names, layout: layout.clone(), dynamic: Arc::clone(dynamic), bound }
+        let group = group(device, desc.label, layout, &names, Bound::place);
+        LentGroup { group, names, layout: layout.clone(), dynamic: Arc::clone(dynamic) }
     }
 
     /// Returns wgpu's bind group for these dynamic offsets: one of stand-ins if they leave the memory.
     pub(crate) fn with_offsets(&self, device: &wgpu::Device, offsets: &[wgpu::DynamicOffset]) -> wgpu::BindGroup {
-        let bound = |binding: &u32| self.bound.iter().find(|bound| bound.binding == *binding);
+        let bound = |binding: &u32| self.names.iter().find(|bound| bound.binding == *binding);
         let is_inside = |(binding, offset): (&u32, &u32)| bound(binding).is_none_or(|b| b.is_inside((*offset).into()));
         match self.dynamic.iter().zip(offsets).all(is_inside) {
             true => self.group.clone(),
-            false => group(device, None, &self.layout, &self.bound, Bound::not_lent),
+            false => group(device, None, &self.layout, &self.names, Bound::not_lent),
         }
     }
 }

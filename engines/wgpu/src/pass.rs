@@ -23,7 +23,8 @@ pub(crate) struct LentPass {
     state: State,
 }
 
-/// What the engine has set in a pass, as far as fetching the arguments of a dispatch changes it.
+/// What the engine has set in a pass, as far as fetching the arguments of a dispatch changes it. A bind group 0 that the
+/// engine has not set is of no use to its pipelines: none has that layout.
 #[derive(Debug, Default)]
 struct State {
     pipeline: Option<LentPipeline>,
@@ -38,9 +39,8 @@ impl State {
         if let Some(LentPipeline(pipeline, _)) = &self.pipeline {
             pass.set_pipeline(pipeline);
         }
-        match &self.group {
-            Some((group, offsets)) => pass.set_bind_group(0, group, offsets),
-            None => pass.set_bind_group(0, None, &[]),
+        if let Some((group, offsets)) = &self.group {
+            pass.set_bind_group(0, group, offsets);
         }
         if !self.immediates.is_empty() {
             pass.set_immediates(0, &self.immediates);
@@ -83,8 +83,8 @@ impl ComputePassInterface for LentPass {
             Some(lent) => lent,
             None => foreign("bind group"),
         });
-        for memory in lent.iter().flat_map(|lent| lent.names.iter()) {
-            memory.define(&self.home);
+        for bound in lent.iter().flat_map(|lent| lent.names.iter()) {
+            bound.memory.define(&self.home);
         }
         if let (Some(lent), Some(holds)) = (lent, &self.holds) {
             holds.lock().groups.push(Arc::clone(&lent.names));

@@ -56,6 +56,26 @@ fn a_shader_reads_zeros_and_what_it_writes_stays() {
     });
 }
 
+/// Fresh arguments dispatch nothing, though the former owner of their memory would have it otherwise.
+#[test]
+fn a_dispatch_reads_zeros() {
+    each(|served, _, engine| {
+        drop([0; 8].map(|_| engine.words(&[1; WORDS], COPIED)));
+        engine.queue.submit([]);
+        let (arguments, words) = (fresh(engine), engine.words(&[3; WORDS], COPIED));
+        let double = engine.pipeline(DOUBLE, None);
+        let target = engine.words(&[4; WORDS], COPIED);
+        let group = engine.group(&double.get_bind_group_layout(0), &[(&words, 0, None), (&target, 0, None)]);
+        engine.run(|encoder| {
+            let mut pass = encoder.begin_compute_pass(&Default::default());
+            pass.set_pipeline(&double);
+            pass.set_bind_group(0, &group, &[]);
+            pass.dispatch_workgroups_indirect(&arguments, 0);
+        });
+        assert_eq!(engine.read_words(&target), [4; WORDS], "{served:?}");
+    });
+}
+
 /// A write of the queue goes ahead of everything that is submitted later, and so ahead of a clear that is not
 /// submitted yet.
 #[test]

@@ -109,7 +109,9 @@ fn a_pass_goes_on_as_it_was() {
         engine.queue.write_buffer(&more, 256, &bytes_of(&[100]));
         let [words_group, more_group] =
             [&words, &more].map(|buffer| engine.group(&add.get_bind_group_layout(0), &[(buffer, 0, Some(256))]));
-        let arguments = arguments(&engine, &[2, 1, 1]);
+        let (arguments, number) = (arguments(&engine, &[2, 1, 1]), engine.pipeline(NUMBER, None));
+        let taken = engine.words(&[0; 4], COPIED);
+        let taken_group = engine.group(&number.get_bind_group_layout(0), &[(&taken, 0, None)]);
         engine.run(|encoder| {
             let mut pass = encoder.begin_compute_pass(&Default::default());
             pass.set_pipeline(&add);
@@ -123,7 +125,12 @@ fn a_pass_goes_on_as_it_was() {
             pass.set_pipeline(&add_again);
             pass.dispatch_workgroups_indirect(&arguments, 0);
             pass.dispatch_workgroups(3, 1, 1);
+            // A pipeline of another layout has no immediates.
+            pass.set_pipeline(&number);
+            pass.set_bind_group(0, &taken_group, &[]);
+            pass.dispatch_workgroups_indirect(&arguments, 0);
         });
+        assert_eq!(engine.read_words(&taken), [1, 2, 0, 0], "{served:?}");
         let words = engine.read_words(&words);
         assert_eq!((words[0], &words[64..68]), (0, &[464, 353, 121, 0][..]), "{served:?}");
     }

@@ -3,10 +3,11 @@
 
 use std::collections::VecDeque;
 
+use millpond::Allocator;
 use millpond_lent::Lent;
 use wgpu::{Buffer, BufferUsages};
 
-use crate::common::{ALL, COPIED, Engine, HELD, Served, bytes_of, lent};
+use crate::common::{ALL, COPIED, Engine, HELD, Served, bytes_of, lent, open};
 
 const ADD: &str = "
 @group(0) @binding(0) var<storage, read_write> left: array<u32>;
@@ -225,6 +226,19 @@ fn repetition_makes_no_driver_call() {
         }
         assert!(calls[0] > 0 && calls[2..].iter().all(|calls| *calls == 0), "{served:?}: {calls:?}");
     }
+}
+
+/// A buffer for which Millpond has no memory is wgpu's own, and is counted.
+#[test]
+fn a_buffer_over_the_limit_is_wgpus() {
+    let Some(wgpu) = open(false) else { return };
+    let lent = Lent::new(Allocator::builder(wgpu).limit(1 << 20).build().unwrap()).unwrap();
+    let engine = Engine::new(&lent);
+    let large = engine.words(&[7; 1 << 20], COPIED);
+    assert_eq!((lent.counts().refused, lent.counts().live), (1, 1));
+    assert_eq!(engine.read_words(&large), vec![7; 1 << 20]);
+    drop((engine.buffer(0, COPIED), large));
+    assert_eq!((lent.counts().refused, lent.counts().live), (1, 0), "what has no bytes needs no memory");
 }
 
 /// What the host maps, and uniforms, stay wgpu's own.
