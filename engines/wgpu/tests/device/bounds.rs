@@ -6,7 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use millpond_lent::LENT;
 use wgpu::{Buffer, BufferUsages, MapMode};
 
-use crate::common::{ALL, COPIED, Engine, Served, bytes_of, lent};
+use crate::backend;
+use crate::common::{ALL, COPIED, Engine, Served, bytes_of, lent_on};
 
 /// The size of most buffers in these tests. A block of it ends where the next one begins.
 const SIZE: u64 = 512;
@@ -186,7 +187,8 @@ fn compare(benches: &[(Served, Bench)], verb: Verb, bytes: u64, usage: BufferUsa
 }
 
 fn benches(served: &[Served]) -> Vec<(Served, Bench)> {
-    served.iter().filter_map(|served| Some((*served, Bench::new(Engine::new(&lent(*served)?))))).collect()
+    let bench = |served: Served| Some(Bench::new(Engine::new(&lent_on(served, backend::for_many_calls)?)));
+    served.iter().filter_map(|served| Some((*served, bench(*served)?))).collect()
 }
 
 #[test]

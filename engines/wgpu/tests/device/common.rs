@@ -3,7 +3,7 @@
 
 use millpond::Allocator;
 use millpond_lent::{LENT, Lent};
-use millpond_wgpu::Wgpu;
+use millpond_wgpu::{Wgpu, WgpuBuilder};
 use wgpu::{Buffer, BufferDescriptor, BufferUsages, Device, Features, MapMode, PollType, Queue};
 
 use crate::backend;
@@ -27,9 +27,9 @@ pub(crate) const ALL: [Served; 4] = [Served::ByWgpu, Served::Classic, Served::Pa
 pub(crate) const HELD: [Served; 2] = [Served::Classic, Served::Paged];
 
 /// Opens a device, or returns `None` where there is none, unless `MILLPOND_REQUIRE` names it.
-pub(crate) fn open(paged: bool) -> Option<Wgpu> {
+pub(crate) fn open(paged: bool, set: fn(WgpuBuilder) -> WgpuBuilder) -> Option<Wgpu> {
     backend::watch_validation();
-    let builder = || Wgpu::builder().usage(LENT).vulkan_segments(paged);
+    let builder = || set(Wgpu::builder().usage(LENT).vulkan_segments(paged));
     let wanted = Features::TIMESTAMP_QUERY | Features::IMMEDIATES;
     match builder().features(wanted).build().or_else(|_| builder().build()) {
         Ok(wgpu) => Some(wgpu),
@@ -43,7 +43,12 @@ pub(crate) fn open(paged: bool) -> Option<Wgpu> {
 
 /// Lends a device, or returns `None` where there is none.
 pub(crate) fn lent(served: Served) -> Option<Lent> {
-    let wgpu = open(matches!(served, Served::Paged | Served::InOrder))?;
+    lent_on(served, |builder| builder)
+}
+
+/// Lends a device of a builder with these settings.
+pub(crate) fn lent_on(served: Served, set: fn(WgpuBuilder) -> WgpuBuilder) -> Option<Lent> {
+    let wgpu = open(matches!(served, Served::Paged | Served::InOrder), set)?;
     Some(match served {
         Served::ByWgpu => Lent::plain(wgpu.device().clone(), wgpu.queue().clone()),
         Served::Classic => Lent::new(Allocator::builder(wgpu).conf("policy:classic").build().unwrap()).unwrap(),

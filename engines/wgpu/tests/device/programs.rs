@@ -231,7 +231,7 @@ fn repetition_makes_no_driver_call() {
 /// A buffer for which Millpond has no memory is wgpu's own, and is counted.
 #[test]
 fn a_buffer_over_the_limit_is_wgpus() {
-    let Some(wgpu) = open(false) else { return };
+    let Some(wgpu) = open(false, |builder| builder) else { return };
     let lent = Lent::new(Allocator::builder(wgpu).limit(1 << 20).build().unwrap()).unwrap();
     let engine = Engine::new(&lent);
     let large = engine.words(&[7; 1 << 20], COPIED);
