@@ -238,7 +238,8 @@ pub fn hunt(fault: &Fault, programs: &[Timed], effort: &Effort) -> Found {
     let is_own = |program: &Program| {
         let root = program.executable.ancestors().nth(4).unwrap_or(Path::new(""));
         let own = program.folder.strip_prefix(root.join("tree")).unwrap_or(&program.folder);
-        fault.path.starts_with("backends/") && fault.path.starts_with(&*own.to_string_lossy())
+        let has_devices = ["backends/", "engines/"].iter().any(|folder| fault.path.starts_with(folder));
+        has_devices && fault.path.starts_with(&*own.to_string_lossy())
     };
     let (own, others): (Vec<_>, Vec<_>) = programs.iter().partition(|(program, _)| is_own(program));
     let mut found = Found::default();

@@ -24,7 +24,8 @@ enum Fate<'a> {
 }
 
 fn fate<'a>(fault: &'a Fault, notes: &'a Notes) -> Fate<'a> {
-    let needs_device = ["backends/vulkan/", "backends/wgpu/"].iter().any(|folder| fault.path.starts_with(folder));
+    let folders = ["backends/vulkan/", "backends/wgpu/", "engines/wgpu/"];
+    let needs_device = folders.iter().any(|folder| fault.path.starts_with(folder));
     match (notes.found.get(&fault.name), &fault.harmless) {
         (Some(found), _) if found.is_caught() => Fate::Caught(found),
         (_, Some(reason)) => Fate::Harmless(reason),
