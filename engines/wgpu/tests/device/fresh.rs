@@ -81,17 +81,32 @@ fn a_dispatch_reads_zeros() {
 #[test]
 fn a_write_to_a_part_stays_with_zeros_around_it() {
     each(|served, _, engine| {
-        let (part, ends) = (fresh(engine), fresh(engine));
+        let [part, first, last, ends] = [(); 4].map(|()| fresh(engine));
         engine.queue.write_buffer(&part, 16, &[7; 8]);
+        engine.queue.write_buffer(&first, 0, &[5; 256]);
+        engine.queue.write_buffer(&last, 256, &[6; 256]);
         // Also where commands have named the buffer already.
         let mut encoder = engine.encoder();
         encoder.clear_buffer(&ends, 0, Some(4));
         engine.queue.write_buffer(&ends, 8, &[9; 4]);
         engine.queue.submit([encoder.finish()]);
+        assert_eq!(engine.read(&first), [[5; 256], [0; 256]].concat(), "{served:?}");
+        assert_eq!(engine.read(&last), [[0; 256], [6; 256]].concat(), "{served:?}");
         let bytes = engine.read(&part);
         assert_eq!((&bytes[..16], &bytes[16..24], bytes[24..] == [0; 488]), (&[0; 16][..], &[7; 8][..], true));
         let words = engine.read_words(&ends);
         assert_eq!((words[2], words.iter().filter(|word| **word == 0).count()), (0x0909_0909, WORDS - 1), "{served:?}");
+    });
+}
+
+/// A write of as many bytes as a buffer can be written with, which wgpu refuses as it begins within a word.
+#[test]
+fn a_refused_write_leaves_zeros() {
+    each(|served, _, engine| {
+        let buffer = engine.buffer(WORDS as u64 * 4 - 1, COPIED);
+        let refused = engine.refuses(|| engine.queue.write_buffer(&buffer, 2, &[7; WORDS * 4 - 4]));
+        assert!(refused.is_some(), "{served:?}");
+        assert_eq!(engine.read_words(&buffer), [0; WORDS - 1], "{served:?}");
     });
 }
 
