@@ -7,7 +7,7 @@ use millpond_lent::LENT;
 use wgpu::{Buffer, BufferUsages, MapMode};
 
 use crate::backend;
-use crate::common::{ALL, COPIED, Engine, Served, bytes_of, lent_on};
+use crate::common::{ALL, COPIED, Engine, Served, bytes_of, lent_on, open};
 
 /// The size of most buffers in these tests. A block of it ends where the next one begins.
 const SIZE: u64 = 512;
@@ -173,22 +173,28 @@ fn outcome(bench: &Bench, verb: Verb, bytes: u64, usage: BufferUsages, offset: u
 }
 
 /// Compares a call on a lent buffer with the same on one of wgpu's.
-fn compare(benches: &[(Served, Bench)], verb: Verb, bytes: u64, usage: BufferUsages, at: (u64, u64)) -> bool {
+fn compare(benches: &[(String, Bench)], verb: Verb, bytes: u64, usage: BufferUsages, at: (u64, u64)) -> bool {
     let (offset, size) = at;
     let of = |bench: &Bench| outcome(bench, verb, bytes, usage, offset, size);
     let expected = of(&benches[0].1);
     for (served, bench) in &benches[1..] {
         let found = of(bench);
-        let case = format!("{served:?}: {} at {offset}, {size} bytes, of {bytes} with {usage:?}", verb.name);
+        let case = format!("{served}: {} at {offset}, {size} bytes, of {bytes} with {usage:?}", verb.name);
         assert_eq!(found.error.is_some(), expected.error.is_some(), "{case}: {:?} {:?}", found.error, expected.error);
         assert!(found.bytes == expected.bytes, "{case}: other bytes, after {:?}", found.error);
     }
     expected.error.is_some()
 }
 
-fn benches(served: &[Served]) -> Vec<(Served, Bench)> {
-    let bench = |served: Served| Some(Bench::new(Engine::new(&lent_on(served, backend::for_many_calls)?)));
-    served.iter().filter_map(|served| Some((*served, bench(*served)?))).collect()
+/// Returns a device of wgpu's, with which the others are compared, and those that are lent.
+fn benches(served: &[Served]) -> Vec<(String, Bench)> {
+    let Some(wgpu) = open(false, backend::for_many_calls) else { return Vec::new() };
+    let bare = Engine { device: wgpu.device().clone(), queue: wgpu.queue().clone() };
+    let lent = |served: &Served| {
+        let engine = Engine::new(&lent_on(*served, backend::for_many_calls)?);
+        Some((format!("{served:?}"), Bench::new(engine)))
+    };
+    std::iter::once(("wgpu".to_owned(), Bench::new(bare))).chain(served.iter().filter_map(lent)).collect()
 }
 
 #[test]
@@ -261,7 +267,7 @@ fn a_view_for_a_write_is_made_within_the_buffer_only() {
         ] {
             let mut made = false;
             let error = engine.refuses(|| made = engine.queue.write_buffer_with(buffer, offset, size(bytes)).is_some());
-            assert_eq!((made, error.is_none()), (is_made, is_made), "{served:?}: {bytes} at {offset}");
+            assert_eq!((made, error.is_none()), (is_made, is_made), "{served}: {bytes} at {offset}");
         }
     }
 }
@@ -290,7 +296,7 @@ fn dynamic_offsets_are_in_the_order_of_bindings() {
                     encoder.begin_compute_pass(&Default::default()).set_bind_group(0, &group, &offsets);
                 });
             });
-            assert_eq!(error.is_none(), is_taken, "{served:?}: {offsets:?}");
+            assert_eq!(error.is_none(), is_taken, "{served}: {offsets:?}");
         }
     }
 }
@@ -315,13 +321,13 @@ fn no_sum_of_offsets_wraps() {
                 let call = || engine.refuses(|| (verb.call)(bench, &a, at.0, at.1)).is_some();
                 let end = catch_unwind(AssertUnwindSafe(call)).map_err(|_| "a panic");
                 ends.push((verb.name, at, end));
-                assert_eq!(engine.read_words(&neighbour), [2; 128], "{served:?}: {} at {at:?}", verb.name);
+                assert_eq!(engine.read_words(&neighbour), [2; 128], "{served}: {} at {at:?}", verb.name);
             }
         }
         if expected.is_empty() {
             expected = ends;
         } else {
-            assert_eq!(ends, expected, "{served:?}");
+            assert_eq!(ends, expected, "{served}");
         }
     }
 }

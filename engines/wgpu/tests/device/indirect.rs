@@ -145,23 +145,26 @@ fn a_dispatch_without_a_pipeline_or_its_bind_group_is_refused() {
         let (pipeline, arguments) = (engine.pipeline(NUMBER, None), arguments(&engine, &[1, 1, 1]));
         let taken = engine.words(&[7; 4], COPIED);
         let group = engine.group(&pipeline.get_bind_group_layout(0), &[(&taken, 0, None)]);
-        let run = |set: &dyn Fn(&mut ComputePass<'_>)| {
+        let run = |offset, set: &dyn Fn(&mut ComputePass<'_>)| {
             engine.refuses(|| {
                 engine.run(|encoder| {
                     let mut pass = encoder.begin_compute_pass(&Default::default());
                     set(&mut pass);
-                    pass.dispatch_workgroups_indirect(&arguments, 0);
+                    pass.dispatch_workgroups_indirect(&arguments, offset);
                 });
             })
         };
-        assert!(run(&|_| ()).is_some(), "{served:?}: no pipeline");
-        assert!(run(&|pass| pass.set_pipeline(&pipeline)).is_some(), "{served:?}: no bind group");
-        assert_eq!(engine.read_words(&taken), [7; 4], "{served:?}");
-        let whole = run(&|pass| {
+        let whole = |pass: &mut ComputePass<'_>| {
             pass.set_bind_group(0, &group, &[]);
             pass.set_pipeline(&pipeline);
-        });
-        assert_eq!(whole, None, "{served:?}");
+        };
+        let text = run(0, &|_| ()).expect("no pipeline is set").to_lowercase();
+        assert!(text.contains("pipeline must be set"), "{served:?}: {text}");
+        let text = run(2, &whole).expect("the arguments begin within a word");
+        assert!(text.contains("Indirect buffer offset 2 is not a multiple of 4"), "{served:?}: {text}");
+        assert!(run(0, &|pass| pass.set_pipeline(&pipeline)).is_some(), "{served:?}: no bind group");
+        assert_eq!(engine.read_words(&taken), [7; 4], "{served:?}");
+        assert_eq!(run(0, &whole), None, "{served:?}");
         assert_eq!(engine.read_words(&taken), [1, 7, 7, 7], "{served:?}");
     }
 }
