@@ -23,8 +23,8 @@ pub(crate) struct LentPass {
     state: State,
 }
 
-/// What the engine has set in a pass, as far as fetching the arguments of a dispatch changes it. A bind group 0 that the
-/// engine has not set is of no use to its pipelines: none has that layout.
+/// What the engine has set in a pass, as far as fetching the arguments of a dispatch changes it. Where the engine has
+/// set no bind group 0, that of the arguments stays: no pipeline of an engine has its layout.
 #[derive(Debug, Default)]
 struct State {
     pipeline: Option<LentPipeline>,

@@ -301,8 +301,8 @@ fn dynamic_offsets_are_in_the_order_of_bindings() {
     }
 }
 
-/// Numbers near the end of all numbers, which no sum of offsets may pass: a call ends as wgpu's does, in an error or, as
-/// some sums of its own do, in a panic.
+/// Numbers near the end of all numbers, which no sum of offsets may pass. A call ends as wgpu's does: in an error, or
+/// in a panic, as some sums of wgpu's do.
 #[test]
 fn no_sum_of_offsets_wraps() {
     let benches = benches(&ALL);
