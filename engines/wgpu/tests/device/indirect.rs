@@ -142,7 +142,7 @@ fn a_dispatch_without_a_pipeline_or_its_bind_group_is_refused() {
     for served in ALL {
         let Some(lent) = lent(served) else { continue };
         let engine = Engine::new(&lent);
-        let (pipeline, arguments) = (engine.pipeline(NUMBER, None), arguments(&engine, &[1, 1, 1]));
+        let (pipeline, arguments) = (engine.pipeline(NUMBER, None), arguments(&engine, &[1; 4]));
         let taken = engine.words(&[7; 4], COPIED);
         let group = engine.group(&pipeline.get_bind_group_layout(0), &[(&taken, 0, None)]);
         let run = |offset, set: &dyn Fn(&mut ComputePass<'_>)| {
