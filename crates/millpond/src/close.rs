@@ -109,3 +109,17 @@ impl<B: Backend> State<B> {
         (waits || !is_reached).then_some(point)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use millpond_backend::{StreamId, Tick};
+
+    use super::*;
+
+    #[test]
+    fn of_each_stream_the_newest_point_stays() {
+        let at = |stream, tick| Point { stream: StreamId(stream), tick: Tick(tick) };
+        assert_eq!(newest(&[at(1, 2), at(0, 5), at(0, 3), at(1, 4)]), [at(0, 5), at(1, 4)]);
+        assert_eq!(newest(&[]), []);
+    }
+}

@@ -112,9 +112,6 @@ impl<'a, B: Backend> Submits<'a, B> {
     #[inline(never)]
     fn free_and_note(&mut self, id: u32, buffer: Buffer<B>) -> Result<(), Error<B::Error>> {
         self.marked(buffer.stream());
-        if let Some(lender) = buffer.lent_by() {
-            self.marked(lender);
-        }
         let (streams, elsewhere) = (self.streams, self.elsewhere);
         for &stream in elsewhere.get(&id).into_iter().flatten() {
             self.marked(streams[stream as usize].id());

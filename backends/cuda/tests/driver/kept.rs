@@ -65,8 +65,8 @@ fn an_event_that_a_thread_waits_for_is_not_recorded_again() {
     });
 }
 
-/// The capture is over before the backend can notice it, so that its event is never complete. The stream is still at work.
-/// under way.
+/// The capture is over before the backend can notice it, so that its event is never complete, while the stream is at
+/// work.
 #[test]
 fn the_last_event_of_a_stream_is_none_that_a_capture_caught() {
     alone(|control, cuda| {

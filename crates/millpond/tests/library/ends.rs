@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::thread;
 
-use millpond::backend::{Backend, Budget, ClassId};
+use millpond::backend::{Backend, Budget, ClassId, Closing, Transfer};
 use millpond::{Allocator, Readiness};
 use millpond_sim::Sim;
 
@@ -93,4 +93,23 @@ fn a_pinned_buffer_of_nothing_outlives_its_cache() {
     drop((stream, cache, allocator));
     nothing.wait().unwrap();
     assert!(nothing.bytes_mut().unwrap().is_empty());
+}
+
+/// The stream of the buffer is done. Work of another stream, which may touch the buffer, is recorded and not submitted.
+#[test]
+fn memory_that_recorded_work_of_another_stream_may_touch_is_left() {
+    let sim = Sim::builder().closing(Closing::Submit).build();
+    let allocator = Allocator::builder(sim.clone()).conf("policy:classic").build().unwrap();
+    let (home, other) = (allocator.create_stream().unwrap(), allocator.create_stream().unwrap());
+    let (home_id, other_id) = (home.id(), other.id());
+    let buffer = home.allocate(1 << 20).unwrap();
+    buffer.record_stream(&other).unwrap();
+    sim.fill(other_id, buffer.segment().unwrap(), buffer.offset(), 64, 1).unwrap();
+    drop(buffer);
+    sim.submit(home_id).unwrap();
+    drop((home, other, allocator));
+    assert_ne!(reserved(&sim), 0, "the fill is to come");
+    sim.submit(other_id).unwrap();
+    sim.reached(other_id).unwrap();
+    assert_eq!((reserved(&sim), sim.violations().len()), (0, 0));
 }

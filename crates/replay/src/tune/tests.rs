@@ -115,6 +115,24 @@ fn a_trial_is_the_replay() {
     }
 }
 
+/// `direct` gives back what is freed, so that less is reserved then.
+#[test]
+fn what_a_trial_has_come_to_never_falls() {
+    let small = |ids: std::ops::Range<u32>| ids.map(|id| format!("a {id} 4096 0\nf {id}\n")).collect::<String>();
+    let text = format!("a 0 70000000 0\n{}f 0\n{}", small(1..3000), small(3000..6000));
+    let trace = Trace::parse(text.as_bytes()).expect("a trace");
+    let settings = conf::parse("policy:direct").expect("a policy").resolve(true);
+    let seen = std::cell::RefCell::new(Vec::new());
+    let looks = |reserved, time| {
+        seen.borrow_mut().push((reserved, time));
+        false
+    };
+    on_sim(&Trial::new(&trace), &settings, None, &looks).measured().expect("it fits");
+    let (reserved, times): (Vec<u64>, Vec<u64>) = seen.into_inner().into_iter().unzip();
+    assert!(reserved[0] >= 70_000_000 && reserved.len() >= 4, "{reserved:?}");
+    assert!(reserved.is_sorted() && times.is_sorted(), "{reserved:?} {times:?}");
+}
+
 /// The variation of a number has the sizes that the pass of that number has in a life that varies.
 #[test]
 fn a_variation_has_the_sizes_of_a_pass_that_varies() {

@@ -5,11 +5,12 @@ use std::path::Path;
 use millpond::events::Event as Told;
 use millpond::settings::{Settings, Variant};
 use millpond::stats::{MemoryStats, PageStats};
-use millpond_backend::{Closing, Reuse};
+use millpond_backend::{Closing, Reuse, StreamId};
 use millpond_sim::{Completion, Sim};
 
 use super::super::*;
 use crate::record::DecisionLog;
+use crate::{Life, Observer};
 use millpond_trace::Pattern;
 
 /// The results of a replay, and its decisions.
@@ -99,18 +100,28 @@ fn a_bounded_number_of_frees_comes_between_two_submits() {
     assert!((4..=5).contains(&submits), "one after each 64 frees, and there were {submits}");
 }
 
-/// What is submitted is done before the replay goes on, so that a device which completes late decides no differently.
-#[test]
-fn a_device_that_completes_late_is_waited_for() {
-    let mut trace = Pattern::ManyStreams.trace(1);
-    trace.events.truncate(3000);
-    let replay = Replay::new(&trace);
-    for settings in settings() {
-        let [at_once, late] = [Completion::Immediate, Completion::Seeded(3)].map(|completion| {
-            let sim = Sim::builder().closing(Closing::Submit).completion(completion).stream_wait(false).build();
-            let allocator = Allocator::builder(sim).settings(settings.clone()).build().expect("valid settings");
-            replay.run(&allocator, 1).expect("no driver fails")
-        });
-        assert_eq!((late.stats, late.pages), (at_once.stats, at_once.pages), "{settings:?}");
+/// Queues a piece of work on the second stream when the first block is used there.
+struct Works(Sim);
+
+impl Observer<Sim> for Works {
+    fn done(&mut self, event: usize) {
+        if event == 1 {
+            self.0.busy(StreamId(1));
+        }
     }
+}
+
+/// The device completes work only where the host waits for it. So the second request finds the first block free.
+#[test]
+fn what_is_submitted_is_waited_for() {
+    let text = "a 0 41943040 0\nu 0 1\nf 0\na 1 41943040 0\nf 1\n";
+    let replay = Replay::new(&Trace::parse(text.as_bytes()).expect("a trace"));
+    let sim = Sim::builder().closing(Closing::Submit).completion(Completion::Manual).stream_wait(false).build();
+    let allocator = Allocator::builder(sim.clone()).settings(settings()[1].clone()).build().expect("valid settings");
+    let streams: Vec<_> = (0..2).map(|_| allocator.create_stream().expect("a stream")).collect();
+    assert_eq!(streams[1].id(), StreamId(1));
+    let mut works = Works(sim);
+    let life = Life { observer: Some(&mut works), ..Life::default() };
+    let replayed = replay.run_life(&allocator, &streams, 0, life, |_| ()).expect("no driver fails");
+    assert_eq!(replayed.stats.reserved_bytes.all.peak, 40 << 20);
 }
