@@ -40,10 +40,12 @@ impl Lane {
         self.close_locked(*pending);
     }
 
-    /// Closes the open tick if it was marked, and returns whether it was: whether an event was recorded.
-    pub(crate) fn close_if_marked(&self) -> bool {
+    /// Closes the open tick if it was marked and `needed` is not below it, and returns whether it was closed: whether an
+    /// event was recorded. A tick that another thread is closing is closed, and complete if no work holds it, when this
+    /// returns.
+    pub(crate) fn close_if_marked(&self, needed: Tick) -> bool {
         let pending = self.pending.lock();
-        let close = self.clock.is_marked();
+        let close = needed >= self.clock.open() && self.clock.is_marked();
         if close {
             self.close_locked(*pending);
         }
@@ -116,3 +118,28 @@ pub(crate) struct Task {
 
 /// The unfinished work of one lane, oldest first. The ticks never decrease along it.
 pub(crate) type Queue = VecDeque<Task>;
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Another thread has raised the open tick and not completed the closed one yet.
+    #[test]
+    fn a_tick_that_is_being_closed_is_complete_when_a_close_returns() {
+        let lane = Lane::new();
+        let pending = lane.pending.lock();
+        lane.clock.mark();
+        let tick = lane.clock.close();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| (lane.close_if_marked(tick), lane.clock.reached()));
+            // Time enough for a wrong answer. The right one takes the lock.
+            thread::sleep(Duration::from_millis(20));
+            lane.clock.complete(tick);
+            drop(pending);
+            assert_eq!(waits.join().unwrap(), (false, tick));
+        });
+    }
+}

@@ -31,7 +31,7 @@ impl Time {
     ) -> Tick {
         let lane = self.lane(stream);
         if self.caps.closing == Closing::Backend {
-            self.record(lane);
+            self.record(lane, Tick(u64::MAX));
         }
         state.next_task += 1;
         let task = Task { number: state.next_task, tick: lane.enter(), op, reads, writes };

@@ -12,9 +12,9 @@ use crate::open::Completion;
 use crate::streams::lane::{Lane, Op};
 
 impl Time {
-    /// Closes a lane's open tick if it was marked, as a backend does by recording an event.
-    pub(crate) fn record(&self, lane: &Lane) {
-        if lane.close_if_marked() {
+    /// Closes a lane's open tick if it was marked and `needed` is not below it, as a backend does by recording an event.
+    pub(crate) fn record(&self, lane: &Lane, needed: Tick) {
+        if lane.close_if_marked(needed) {
             lane.records.fetch_add(1, Ordering::Relaxed);
             self.charge(self.costs.record_ns);
         }
@@ -39,7 +39,7 @@ impl Time {
         lane.queries.fetch_add(1, Ordering::Relaxed);
         self.strike(CallKind::Reached)?;
         if self.caps.closing == Closing::Backend {
-            self.record(lane);
+            self.record(lane, Tick(u64::MAX));
         }
         self.charge(self.costs.query_ns);
         Ok(lane.clock.reached())
@@ -64,8 +64,8 @@ impl Time {
         }
         self.enter(CallKind::Wait)?;
         let mut state = self.state();
-        if self.caps.closing == Closing::Backend && point.tick >= lane.clock.open() {
-            self.record(lane);
+        if self.caps.closing == Closing::Backend {
+            self.record(lane, point.tick);
         }
         self.finish(&mut state, point, false);
         self.settle(&mut state);
@@ -96,8 +96,8 @@ impl Time {
         let target = self.lane(point.stream);
         let backend_closes = self.caps.closing == Closing::Backend;
         let mut state = self.state();
-        if backend_closes && point.tick >= target.clock.open() {
-            self.record(target);
+        if backend_closes {
+            self.record(target, point.tick);
         }
         let open = target.clock.open();
         // Where the application submits, a stream may wait for the open tick: the submit closes it later.
