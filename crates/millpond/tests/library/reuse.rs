@@ -1,8 +1,8 @@
 //! What a buffer reports about the earlier uses of its memory.
 
 use millpond::{Allocator, Buffer, Readiness, Stream};
-use millpond_backend::{Backend as _, StreamId, Transfer as _};
-use millpond_sim::Sim;
+use millpond_backend::{Backend as _, Closing, StreamId, Transfer as _};
+use millpond_sim::{Completion, Sim};
 
 const MIB: u64 = 1 << 20;
 
@@ -97,4 +97,27 @@ fn new_memory_is_fresh() {
         drop((first, second));
         assert!(sim.reached(stream.id()).is_ok());
     }
+}
+
+/// Of a free block the front is used by work that was not submitted, which no stream can wait for, and the rest by work
+/// that was.
+#[test]
+fn the_part_of_a_free_block_that_can_be_waited_for_serves_where_it_lies() {
+    let sim = Sim::builder().closing(Closing::Submit).completion(Completion::Manual).build();
+    let allocator = Allocator::builder(sim.clone()).conf("policy:paged,growth:tight").build().unwrap();
+    let [home, recorded, submitted] = [(); 3].map(|()| allocator.create_stream().unwrap());
+    let blocks = [8, 32].map(|mib| home.allocate(mib * MIB).unwrap());
+    for (block, user) in blocks.iter().zip([&recorded, &submitted]) {
+        block.record_stream(user).unwrap();
+        sim.fill(user.id(), block.segment().unwrap(), block.offset(), 64, 1).unwrap();
+    }
+    let place = |buffer: &Buffer<Sim>| (buffer.segment_id(), buffer.offset());
+    let second = place(&blocks[1]);
+    drop(blocks);
+    for stream in [&home, &submitted] {
+        sim.submit(stream.id()).unwrap();
+    }
+    let again = home.allocate(24 * MIB).unwrap();
+    assert_eq!((place(&again), allocator.memory_reserved()), (second, 40 * MIB));
+    assert_eq!(sim.violations(), []);
 }
