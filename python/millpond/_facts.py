@@ -33,7 +33,10 @@ def _number(key: str, value: object) -> int | float | None:
             raise BadValue(f"millpond: the fact {key!r} is {whole}, and a trace has whole numbers of 64 bits")
         return whole
     if isinstance(value, numbers.Real):
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
         if not math.isfinite(number):
             raise BadValue(f"millpond: the fact {key!r} is {number}, which JSON does not have")
         return number

@@ -42,12 +42,19 @@ def resolved(path: Path) -> pathlib.Path:
     if not name:
         raise BadValue("millpond: the path is empty")
     full = pathlib.Path(os.path.abspath(name))
-    if full.is_dir():
-        raise Error(f"millpond: {full} is a directory, and a file is to be written there")
-    if not full.parent.is_dir():
-        raise Error(f"millpond: there is no folder {full.parent} to write {full.name} into")
-    if not os.access(full if _is_special(full) else full.parent, os.W_OK):
-        raise Error(f"millpond: {full} may not be written: the permissions of {full.parent} do not let this user")
+    # A link stays, and what it leads to is written.
+    target = pathlib.Path(os.path.realpath(full))
+    try:
+        if target.is_dir() or name.endswith(os.sep):
+            raise Error(f"millpond: {full} is a directory, and a file is to be written there")
+        if not target.parent.is_dir():
+            raise Error(f"millpond: there is no folder {target.parent} to write {target.name} into")
+        needed = [target] if _is_special(target) else [target.parent, *([target] if target.exists() else [])]
+    except OSError as error:
+        raise Error(f"millpond: {full} may not be written: {error.strerror}") from error
+    for path in needed:
+        if not os.access(path, os.W_OK):
+            raise Error(f"millpond: {full} may not be written: the permissions of {path} do not let this user")
     return full
 
 

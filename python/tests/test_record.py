@@ -55,7 +55,7 @@ for value, expected in [
     (pathlib.Path("/a/b"), "/a/b"), (Half(), 0.5), (Whole(), 7), (Numpy(), True), (fractions.Fraction(1, 4), 0.25),
     ([1, (pathlib.Path("x"), None)], [1, ["x", None]]), ({"deep": {"er": Whole()}}, {"deep": {"er": 7}}),
     (float("nan"), ValueError), (float("inf"), ValueError), ([1, float("-inf")], ValueError), (2**64, ValueError),
-    ("\\udcff", ValueError), ({"\\udcff": 1}, ValueError), (itself, ValueError),
+    (fractions.Fraction(10**400), ValueError), ("\\udcff", ValueError), ({"\\udcff": 1}, ValueError), (itself, ValueError),
     (b"bytes", TypeError), ({1, 2}, TypeError), (decimal.Decimal(1), TypeError), (object(), TypeError), (len, TypeError),
     ({1: 2}, TypeError), (1j, TypeError),
 ]:
@@ -162,8 +162,13 @@ for path, kind in [(3, TypeError), (None, TypeError), (b"a\\0b", ValueError), ("
     try: millpond.torch.record(path).start()
     except kind as error: print(error)
 refused(millpond.torch.record(folder + "/it.trace/on/a/file").start)
+os.symlink(folder + "/none/it.trace", folder + "/link.trace")
+refused(millpond.torch.record(folder + "/link.trace").start)
+refused(millpond.torch.record(folder + "/new.trace/").start)
+refused(millpond.torch.record(folder + "/" + "x" * 256).start)
 """)
-        self.expect(said, "not int", "not NoneType", "null byte", "null byte", "empty", "there is no folder")
+        self.expect(said, "not int", "not NoneType", "null byte", "null byte", "empty", "there is no folder",
+                    "there is no folder", "is a directory", "may not be written")
 
     def test_a_path_is_that_of_the_start_whatever_its_type(self) -> None:
         said = self.run_it("""

@@ -20,12 +20,12 @@ pub(crate) fn shown(path: &Path) -> String {
 
 /// Returns whether a path stands for standard input.
 pub(crate) fn is_input(path: &Path) -> bool {
-    ["-", "/dev/stdin"].iter().any(|name| path == Path::new(name))
+    ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"].iter().any(|name| path == Path::new(name))
 }
 
 /// Returns whether a path stands for standard output.
 pub(crate) fn is_output(path: &Path) -> bool {
-    ["-", "/dev/stdout"].iter().any(|name| path == Path::new(name))
+    ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].iter().any(|name| path == Path::new(name))
 }
 
 /// Returns the failure of a file that cannot be written.
@@ -75,9 +75,10 @@ fn of_output(path: &Path) -> Result<Vec<Identity>, Failure> {
     if is_output(path) {
         return Ok([Some(Identity::Output), of_stream("/dev/stdout")].into_iter().flatten().collect());
     }
-    let Some(place) = WholeFile::check(path).map_err(|error| cannot(path, &error))? else { return Ok(Vec::new()) };
-    let old = fs::metadata(&place).ok().as_ref().and_then(number);
-    Ok([Some(Identity::Place(place)), old].into_iter().flatten().collect())
+    let place = WholeFile::check(path).map_err(|error| cannot(path, &error))?;
+    // What is written directly may be an open file, by its number.
+    let old = fs::metadata(place.as_deref().unwrap_or(path)).ok().as_ref().and_then(number);
+    Ok([place.map(Identity::Place), old].into_iter().flatten().collect())
 }
 
 /// Checks the files of a command before it reads the first: each output can be written, and is neither an input nor
@@ -115,12 +116,24 @@ pub(crate) fn check(inputs: &[PathBuf], outputs: &[PathBuf]) -> Result<(), Failu
     Ok(())
 }
 
-/// Checks that files can be written into a folder, which need not be there. Returns whether it is.
+/// Checks that files can be written into a folder, which need not be there, and that neither it nor a folder that has
+/// it will be another output. Returns whether it is there.
 ///
 /// # Errors
 ///
 /// Returns [`Failure::Input`] if it cannot be made.
-pub(crate) fn check_folder(folder: &Path) -> Result<bool, Failure> {
+pub(crate) fn check_folder(folder: &Path, outputs: &[PathBuf]) -> Result<bool, Failure> {
+    if folder == Path::new("-") {
+        return Err(Failure::Input(
+            "`-` is standard output, and plots are several files: name a folder for them".into(),
+        ));
+    }
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let place = absolute(folder);
+    if let Some(output) = outputs.iter().find(|output| place.starts_with(absolute(output))) {
+        let (folder, output) = (shown(folder), shown(output));
+        return Err(Failure::Input(format!("`{output}` is to be a file, and `{folder}` a folder: give another path")));
+    }
     if folder.is_dir() {
         return Ok(true);
     }
@@ -256,9 +269,23 @@ mod tests {
         assert_eq!(error(&[null], &[null, null]), "");
         assert!(error(&[dash, Path::new("/dev/stdin")], &[]).contains("standard input is named twice"));
         assert!(error(&[], &[dash, Path::new("/dev/stdout")]).contains("is written twice"));
-        assert_eq!(check_folder(&at("sub")).map_err(|error| error.to_string()), Ok(true));
-        assert_eq!(check_folder(&at("x/y/z")).map_err(|error| error.to_string()), Ok(false));
-        assert!(check_folder(&at("in/x")).is_err() && check_folder(&at("in")).is_err());
+        #[cfg(target_os = "linux")]
+        {
+            use std::os::fd::AsRawFd as _;
+            let open = fs::File::open(at("in")).expect("a file");
+            let by_number = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+            assert!(error(&[&at("in")], &[&by_number]).contains("is read and would be replaced"));
+            assert!(error(&[dash, Path::new("/dev/fd/0")], &[]).contains("standard input is named twice"));
+        }
+        let folder_of =
+            |folder: &Path, outputs: &[PathBuf]| check_folder(folder, outputs).map_err(|failure| failure.to_string());
+        assert_eq!(folder_of(&at("sub"), &[at("a")]), Ok(true));
+        assert_eq!(folder_of(&at("x/y/z"), &[at("x/y/zz")]), Ok(false));
+        assert!(folder_of(&at("in/x"), &[]).is_err() && folder_of(&at("in"), &[]).is_err());
+        for output in ["x", "x/y/z"] {
+            assert!(folder_of(&at("x/y/z"), &[at(output)]).is_err_and(|error| error.contains("is to be a file")));
+        }
+        assert!(folder_of(dash, &[]).is_err_and(|error| error.contains("name a folder")));
         let names = fs::read_dir(&folder).expect("a folder").count();
         assert_eq!(names, 5, "a check leaves nothing");
         fs::remove_dir_all(&folder).expect("our folder");

@@ -13,11 +13,14 @@ static CAUGHT: AtomicBool = AtomicBool::new(false);
 /// On a system without signals that can be caught, nothing changes.
 #[cfg(unix)]
 pub(crate) fn watch() {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
+    use signal_hook::consts::{
+        SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
+    };
     use signal_hook::iterator::Signals;
     let ignored = ignored();
     let is_ignored = move |signal: i32| ignored >> (signal - 1) & 1 == 1;
-    let ending = [SIGTERM, SIGHUP, SIGQUIT].into_iter().filter(|signal| !is_ignored(*signal));
+    let ending = [SIGTERM, SIGHUP, SIGQUIT, SIGALRM, SIGVTALRM, SIGXCPU, SIGUSR1, SIGUSR2];
+    let ending = ending.into_iter().filter(|signal| !is_ignored(*signal));
     // A file beyond the limit of its size is an error of the write like a full disk. Its signal has nothing to do.
     let Ok(mut signals) = Signals::new(ending.chain([SIGINT, SIGXFSZ])) else { return };
     let wait = move || {

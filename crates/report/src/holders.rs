@@ -42,10 +42,11 @@ pub struct Holders {
 impl Holders {
     /// Finds the holders among the blocks of a pass of that many events.
     pub fn of(blocks: &[Block], events: usize) -> Self {
-        let mut change = vec![(0_u64, 0_u64); events + 1];
+        // Sixteen blocks can be more than 64 bits count.
+        let mut change = vec![(0_u128, 0_u128); events + 1];
         for block in blocks {
-            change[block.born].0 += block.bytes;
-            change[block.died.unwrap_or(events)].1 += block.bytes;
+            change[block.born].0 += u128::from(block.bytes);
+            change[block.died.unwrap_or(events)].1 += u128::from(block.bytes);
         }
         let (mut live, mut peak) = (0, (0, 0));
         for (at, (more, less)) in change[..events].iter().enumerate() {
@@ -54,7 +55,7 @@ impl Holders {
                 peak = (live, at);
             }
         }
-        let (live, at) = peak;
+        let (live, at) = (u64::try_from(peak.0).unwrap_or(u64::MAX), peak.1);
         let mut groups: BTreeMap<(u64, Lifetime), (u64, usize)> = BTreeMap::new();
         for block in blocks.iter().filter(|block| block.born <= at && block.died.is_none_or(|died| died > at)) {
             groups.entry((block.bytes, block.lifetime)).or_insert((0, block.born)).0 += 1;
@@ -66,14 +67,15 @@ impl Holders {
             first,
         };
         let mut groups: Vec<Group> = groups.into_iter().map(group).collect();
-        groups.sort_by_key(|group| (u64::MAX - group.bytes * group.blocks, group.first));
+        let all = |group: &Group| group.bytes.saturating_mul(group.blocks);
+        groups.sort_by_key(|group| (u64::MAX - all(group), group.first));
         let rest = groups.split_off(groups.len().min(GROUPS));
         Self {
             at,
             live,
             blocks: groups.iter().chain(&rest).map(|group| group.blocks).sum(),
             groups,
-            other_bytes: rest.iter().map(|group| group.bytes * group.blocks).sum(),
+            other_bytes: rest.iter().map(all).fold(0, u64::saturating_add),
             other_blocks: rest.iter().map(|group| group.blocks).sum(),
         }
     }
@@ -96,5 +98,14 @@ mod tests {
         assert_eq!((first.bytes, first.blocks, first.first), (400, 1, 4));
         let listed: u64 = holders.groups.iter().map(|group| group.bytes * group.blocks).sum();
         assert_eq!(listed + holders.other_bytes, holders.live);
+    }
+
+    /// Seventeen of the largest requests are more than 2^64 bytes.
+    #[test]
+    fn more_than_a_number_holds_is_the_largest_number() {
+        let text: String = (0..17).map(|id| format!("a {id} {} 0\n", (1_u64 << 60) - 1)).collect();
+        let trace = Trace::parse(text.as_bytes()).expect("a trace");
+        let holders = Holders::of(&blocks(&trace), trace.events.len());
+        assert_eq!((holders.live, holders.blocks, holders.groups[0].blocks), (u64::MAX, 17, 17));
     }
 }

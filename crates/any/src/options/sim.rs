@@ -88,9 +88,13 @@ impl SimOptions {
     }
 }
 
+/// The most memory of a simulated device, in bytes: addresses of several times as many have 64 bits.
+const MEMORY_MAX: u64 = 1 << 60;
+
 fn size(key: &str, value: &str) -> Result<u64, String> {
     match parse_bytes(value) {
         Ok(0) => Err(format!("`{key}` is 0, must be at least one byte")),
+        Ok(bytes) if bytes > MEMORY_MAX => Err(format!("`{key}` is {value}, must be at most 2^60 bytes, 1 EiB")),
         Ok(bytes) => Ok(bytes),
         Err(what) => Err(format!("`{key}`: {what}")),
     }
@@ -171,6 +175,7 @@ mod tests {
             ("bytes=1GiB,", "`` is no option"),
             ("bytes=lots", "`bytes`: `lots` is no size"),
             ("bytes=0", "`bytes` is 0"),
+            ("bytes=18446744073709551615", "must be at most 2^60 bytes"),
             ("bytes=1,bytes=2", "`bytes` is set a second time"),
             ("reuse=never", "must be in-order or after-done"),
             ("pages=3MiB", "must be none or a power of two"),

@@ -63,7 +63,7 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure>
     let progress = match args.time {
         _ if args.watch => Progress::hidden(),
         Some(time) => Progress::timed(time.saturating_mul(u32::try_from(replays).unwrap_or(u32::MAX))),
-        None => Progress::new(replays * (args.passes + 1)),
+        None => Progress::new(replays.saturating_mul(args.passes.saturating_add(1))),
     };
     interrupt::catch();
     let mut told = Told { report: &mut report, pictures: &mut pictures, output: &mut *output };
@@ -93,7 +93,7 @@ pub(crate) fn draw(args: &ReplayArgs, output: &mut Output) -> Result<Vec<Written
     let mut pictures = checked(args, &programs, output)?.alone();
     let target = Target::choose(args.device.as_deref())?;
     let variants = variant::choose(args, target.run(HasPages)?)?;
-    let progress = Progress::new(programs.len() * variants.len() * (args.passes + 1));
+    let progress = Progress::new((programs.len() * variants.len()).saturating_mul(args.passes.saturating_add(1)));
     for sources in &programs {
         progress.doing(format!("reading {}", program::name(sources)));
         let program = Program::read(args, sources)?;
@@ -107,8 +107,7 @@ pub(crate) fn draw(args: &ReplayArgs, output: &mut Output) -> Result<Vec<Written
 fn checked<'a>(args: &'a ReplayArgs, programs: &[&[Source]], output: &mut Output) -> Result<Pictures<'a>, Failure> {
     let names: Vec<String> = programs.iter().map(|sources| program::name(sources)).collect();
     let pictures = Pictures::new(args, &names)?;
-    let mut outputs = pictures.files()?;
-    outputs.extend(args.snapshot.clone());
+    let outputs = pictures.files()?;
     files::check(&args.traces, &outputs)?;
     if outputs.iter().any(|path| files::is_output(path)) {
         output.make_room();
@@ -248,7 +247,7 @@ impl Run<'_> {
         let open = |_| (0..self.replay.streams()).map(|_| allocator.create_stream()).collect::<Result<Vec<_>, _>>();
         let streams = (0..self.args.threads).map(open).collect::<Result<Vec<_>, _>>().map_err(failed)?;
         let &ReplayArgs { passes, time, watch, .. } = self.args;
-        let passes = if time.is_some() { None } else { Some(passes + 1) };
+        let passes = if time.is_some() { None } else { Some(passes.saturating_add(1)) };
         let watched = Watched { name: self.name.to_owned(), passes, done: AtomicUsize::new(0) };
         let step = |done| {
             watched.done.store(done, Ordering::Relaxed);

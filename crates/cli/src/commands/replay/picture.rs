@@ -70,16 +70,17 @@ impl<'a> Pictures<'a> {
         Self { is_alone: true, ..self }
     }
 
-    /// Returns the files that will be written, of folders that are there already.
+    /// Returns all files that will be written, those of pictures only in folders that are there already.
     ///
     /// # Errors
     ///
     /// Returns [`Failure::Input`] for a folder that is not there and cannot be made.
     pub(super) fn files(&self) -> Result<Vec<PathBuf>, Failure> {
-        let mut files: Vec<PathBuf> = self.args.report.iter().cloned().collect();
+        let mut files: Vec<PathBuf> = self.args.report.iter().chain(&self.args.snapshot).cloned().collect();
+        let single = files.clone();
         for (folder, ending) in [(&self.args.svg, "svg"), (&self.args.png, "png")] {
             let Some(folder) = folder else { continue };
-            if files::check_folder(folder)? {
+            if files::check_folder(folder, &single)? {
                 let of =
                     |stem| plot_names(stem, self.args.passes > 0).map(|name| folder.join(format!("{name}.{ending}")));
                 files.extend(self.stems.iter().flat_map(of));

@@ -71,7 +71,7 @@ impl<'a> Report<'a> {
         let &TuneArgs { passes, seed, .. } = self.args;
         let limit = self.args.limit.map_or(String::new(), |limit| format!(", limited to {limit}"));
         let work = self.args.in_flight.map_or(String::new(), |events| format!(", work in flight for {events} events"));
-        format!("On {}{limit}{work}; calls and driver of {} passes, seed {seed}", self.device, passes + 1)
+        format!("On {}{limit}{work}; calls and driver of {} passes, seed {seed}", self.device, passes.saturating_add(1))
     }
 
     /// Returns how many settings were tried for each trace, and in which time.
