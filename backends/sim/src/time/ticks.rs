@@ -12,7 +12,7 @@ use crate::open::Completion;
 use crate::streams::lane::{Lane, Op};
 
 impl Time {
-    /// Closes a lane's open tick if it was marked and `needed` is not below it, as a backend does by recording an event.
+    /// Closes a lane's open tick, by an event, if it was marked and `needed` is not below it.
     pub(crate) fn record(&self, lane: &Lane, needed: Tick) {
         if lane.close_if_marked(needed) {
             lane.records.fetch_add(1, Ordering::Relaxed);

@@ -240,3 +240,23 @@ fn one_thread_comes_to_what_a_replay_comes_to() {
     let found = replay.run_threads(&threads, &[open(&threads, &replay)], 0, false, |_| ()).expect("no driver fails");
     assert_eq!((found.stats, found.live_peak, found.threads), (expected.stats, expected.live_peak, 1));
 }
+
+/// Reuse of freed memory before its last work is done shows in what that work writes.
+#[test]
+fn a_freed_block_is_read_and_then_written_once_more() {
+    let sim = Sim::new();
+    let allocator = allocator(&sim, Settings::default());
+    let stream = allocator.create_stream().expect("a stream");
+    let mut checker = Checker::new(&allocator, 0, 0).expect("a device that moves bytes");
+    let [first, block] = [(); 2].map(|()| stream.allocate(5 << 20).expect("room"));
+    // With the first block the table of marks comes to the device.
+    checker.granted(0, &first, &stream).expect("no driver fails");
+    checker.freeing(0, 0, &first).expect("no driver fails");
+    let before = sim.calls().transfer;
+    checker.granted(1, &block, &stream).expect("no driver fails");
+    let written = sim.calls().transfer - before;
+    checker.freeing(1, 1, &block).expect("no driver fails");
+    assert!(written >= 3, "{written} marks of five MiB");
+    assert_eq!(sim.calls().transfer - before, 3 * written, "written, read, and written again");
+    checker.over().expect("every mark is right");
+}
