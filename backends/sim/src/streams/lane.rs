@@ -40,8 +40,8 @@ impl Lane {
         self.close_locked(*pending);
     }
 
-    /// Closes the open tick if it was marked and `needed` is not below it. Returns whether an event was recorded. A tick
-    /// that another thread is closing is closed, and complete if no work holds it, when this returns.
+    /// Closes the open tick if it was marked and `needed` is not below it. Returns whether an event was recorded. A
+    /// tick that another thread is closing is closed, and complete if no work holds it, when this returns.
     pub(crate) fn close_if_marked(&self, needed: Tick) -> bool {
         let pending = self.pending.lock();
         let close = needed >= self.clock.open() && self.clock.is_marked();
