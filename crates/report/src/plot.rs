@@ -258,3 +258,17 @@ fn apart(ends: &[i32], lowest: i32) -> Vec<i32> {
     }
     places
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// XML has no control characters, whatever a name has.
+    #[test]
+    fn a_text_has_no_control_character() {
+        let look = (18.0, INK, HPos::Left, FontStyle::Bold);
+        let svg = picture(100, |area| write(area, "a\u{1b}[2J\u{7}b", (20, 26), look)).expect("a picture");
+        assert!(!svg.chars().any(|c| c.is_control() && !"\n\t".contains(c)), "{svg:?}");
+        assert!(svg.contains("[2J"), "{svg}");
+    }
+}
