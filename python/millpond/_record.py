@@ -3,14 +3,13 @@
 import contextlib
 import os
 import pathlib
-import secrets
 import shutil
 import subprocess
 import tempfile
 import time
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from millpond import _facts, _library
@@ -63,26 +62,6 @@ def _is_special(path: pathlib.Path) -> bool:
     return path.exists() and not path.is_file()
 
 
-@contextlib.contextmanager
-def _replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Gives a path beside another one. What is written there takes the other's place at the end, whole or not at all."""
-    if _is_special(path):
-        yield path
-        return
-    # A link stays, and what it names is replaced.
-    target = pathlib.Path(os.path.realpath(path))
-    # What the name ends in decides on the format.
-    suffix = target.suffix if target.suffix in (".gz", ".zst") else ""
-    beside = target.parent / f".millpond-{secrets.token_hex(8)}{suffix}"
-    try:
-        yield beside
-        if target.exists():
-            shutil.copymode(target, beside)
-        os.replace(beside, target)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
 class Recording:
     """What a program asks of the allocator of one device, from ``start`` to ``stop``, as a trace in a file."""
 
@@ -131,8 +110,8 @@ class Recording:
         named = self.path if path is None else path
         try:
             target = resolved(named)
-            with _replacing(target) as beside:
-                _library.call("recording_write", self._taken, os.fsencode(beside), _facts.header(self._facts))
+            # The library writes beside the file and renames, so that it appears whole or not at all.
+            _library.call("recording_write", self._taken, os.fsencode(target), _facts.header(self._facts))
         except (OSError, Error) as error:
             said = str(error).removeprefix("millpond: ")
             raise Error(
