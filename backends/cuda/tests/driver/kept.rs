@@ -6,7 +6,7 @@ use std::thread;
 use millpond_backend::{Backend, Point, Transfer};
 use millpond_cuda::cudarc::driver::sys;
 
-use super::races::{begin, end, is_captured};
+use super::races::caught_and_left;
 use super::{alone, finish, give_back, segment};
 
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`.
@@ -74,20 +74,7 @@ fn the_last_event_of_a_stream_is_none_that_a_capture_caught() {
         let gate = control.hold(0, cuda.raw_stream(stream).unwrap() as usize);
         cuda.fill(stream, &taken, 0, 64, 1).unwrap();
         let tick = cuda.mark(stream);
-        let records = control.stop_nth("cuEventRecord", 1);
-        let looks = control.stop_nth("cuStreamIsCapturing", 3);
-        thread::scope(|scope| {
-            let leaves = scope.spawn(|| cuda.unregister(stream));
-            records.wait();
-            begin(cuda, stream);
-            // The second query is this test's own.
-            assert!(is_captured(cuda, stream));
-            records.go_on();
-            looks.wait();
-            end(cuda, stream, "a capture of one event");
-            looks.go_on();
-            assert_eq!(leaves.join().unwrap(), Ok(()));
-        });
+        assert_eq!(caught_and_left(control, cuda, stream, || cuda.unregister(stream)), Ok(()));
         assert!(cuda.reached(stream).unwrap() < tick, "the fill is under way");
         gate.open();
         assert!(cuda.wait(Point { stream, tick }).unwrap() >= tick);

@@ -165,7 +165,7 @@ fn threads_use_streams_that_others_take_away() {
     });
 }
 
-pub(super) fn begin(cuda: &Cuda, stream: StreamId) {
+fn begin(cuda: &Cuda, stream: StreamId) {
     cuda.context().bind_to_thread().unwrap();
     let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
     // SAFETY: the stream is alive.
@@ -173,7 +173,7 @@ pub(super) fn begin(cuda: &Cuda, stream: StreamId) {
 }
 
 /// Ends the capture, which fails if a call has disturbed it or other work has become part of it.
-pub(super) fn end(cuda: &Cuda, stream: StreamId, what: &str) {
+fn end(cuda: &Cuda, stream: StreamId, what: &str) {
     let mut graph: CUgraph = ptr::null_mut();
     // SAFETY: the stream is alive and being captured; the pointer is to a local pointer.
     let ended = unsafe { sys::cuStreamEndCapture(cuda.raw_stream(stream).unwrap(), &raw mut graph) };
@@ -184,7 +184,7 @@ pub(super) fn end(cuda: &Cuda, stream: StreamId, what: &str) {
     }
 }
 
-pub(super) fn is_captured(cuda: &Cuda, stream: StreamId) -> bool {
+fn is_captured(cuda: &Cuda, stream: StreamId) -> bool {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     // SAFETY: the stream is alive, and the pointer to a local number.
     unsafe { sys::cuStreamIsCapturing(cuda.raw_stream(stream).unwrap(), &raw mut status) }.result().unwrap();
@@ -262,6 +262,30 @@ fn an_event_that_a_racing_capture_catches_disturbs_nobody() {
     });
 }
 
+/// Runs `act` on another thread. A capture catches the event that it records, and is over before the backend looks
+/// whether there is one.
+pub(super) fn caught_and_left<T: Send>(
+    control: Control,
+    cuda: &Cuda,
+    stream: StreamId,
+    act: impl FnOnce() -> T + Send,
+) -> T {
+    let records = control.stop_nth("cuEventRecord", 1);
+    let looks = control.stop_nth("cuStreamIsCapturing", 3);
+    thread::scope(|scope| {
+        let acts = scope.spawn(act);
+        records.wait();
+        begin(cuda, stream);
+        // The second query is this one, while the event is not recorded yet.
+        assert!(is_captured(cuda, stream));
+        records.go_on();
+        looks.wait();
+        end(cuda, stream, "a capture of one event");
+        looks.go_on();
+        acts.join().unwrap()
+    })
+}
+
 /// The capture is over before the backend can notice it: its event will never be complete, and the stream is free.
 #[test]
 fn an_event_that_a_capture_caught_and_left_behind_is_recorded_anew() {
@@ -279,20 +303,7 @@ fn an_event_that_a_capture_caught_and_left_behind_is_recorded_anew() {
         for (value, wait) in (1..).zip(waits) {
             cuda.fill(stream, &taken, 0, 64, value).unwrap();
             let point = Point { stream, tick: cuda.mark(stream) };
-            let records = control.stop_nth("cuEventRecord", 1);
-            let looks = control.stop_nth("cuStreamIsCapturing", 3);
-            thread::scope(|scope| {
-                let waiter = scope.spawn(|| wait(cuda, other, point));
-                records.wait();
-                begin(cuda, stream);
-                // The second query is this test's own, while the event is not recorded yet.
-                assert!(is_captured(cuda, stream));
-                records.go_on();
-                looks.wait();
-                end(cuda, stream, "a capture of one event");
-                looks.go_on();
-                assert_eq!(waiter.join().unwrap(), Ok(()));
-            });
+            assert_eq!(caught_and_left(control, cuda, stream, || wait(cuda, other, point)), Ok(()));
             let mut bytes = [0; 64];
             cuda.download(other, &taken, 0, &mut bytes).unwrap();
             assert_eq!(bytes, [value; 64]);
