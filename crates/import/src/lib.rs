@@ -75,7 +75,7 @@ pub fn import(reader: impl Read, options: &Options) -> Result<Imported, ImportEr
     import_begun(content, options)
 }
 
-/// Does the same as [`import`] where the beginning may have been looked at.
+/// Imports content, as [`import`] does. [`Content::beginning`] may have been called before.
 ///
 /// # Errors
 ///
@@ -84,7 +84,7 @@ pub fn import_begun(content: Content<'_>, options: &Options) -> Result<Imported,
     import_content(&whole(content, &pytorch::limits(&options.limits))?, options)
 }
 
-/// Does the same as [`import`] with the content, which is not compressed.
+/// Imports bytes that are not compressed, as [`import`] does.
 ///
 /// # Errors
 ///

@@ -3,8 +3,9 @@
 //! The tables are plain: their tools write and read them without quotation marks, by splitting at commas, and so does
 //! this. A reader of CSV would accept more and tell the place of a field less exactly.
 
+use millpond_trace::BYTES_MAX;
+
 use crate::error::{ImportError, TextProblem};
-use crate::program::BYTES_MAX;
 
 /// The longest line in bytes.
 const LINE_BYTES_MAX: usize = 1 << 20;

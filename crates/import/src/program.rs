@@ -2,14 +2,11 @@
 
 use std::collections::HashMap;
 
-use millpond_trace::{Event, Header, Limits, Trace};
+use millpond_trace::{BYTES_MAX, Event, Header, Limits, Trace};
 use serde_json::{Map, Value};
 
 use crate::error::TextProblem;
 use crate::{Format, Imported, Options};
-
-/// The most bytes of a request: an allocator can be asked for no more.
-pub(crate) const BYTES_MAX: u64 = (1 << 60) - 1;
 
 /// What stands for a last line without a line break. Programs that are killed leave such lines, with part of a number.
 const CUT_OFF: &str = "last lines without a line break, which may be cut off";

@@ -9,11 +9,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use millpond_snapshot::{Action, Snapshot, State, TraceEntry};
-use millpond_trace::{Event, Limits};
+use millpond_trace::{BYTES_MAX, Event, Limits};
 use serde_json::{Map, Value};
 
 use crate::error::ImportError;
-use crate::program::{BYTES_MAX, Program};
+use crate::program::Program;
 use crate::{Format, Imported, Options};
 
 /// A block: the n-th that was allocated before the history, or in it.

@@ -5,12 +5,12 @@
 //! are handles in hexadecimal. A free on another stream than the block's says that this stream used it. Logs of several
 //! processes may follow each other in a file, each with its head.
 
-use millpond_trace::Event;
+use millpond_trace::{BYTES_MAX, Event};
 use serde_json::Map;
 
 use crate::error::ImportError;
 use crate::lines::{Columns, Field, Lines};
-use crate::program::{BYTES_MAX, Live, Program};
+use crate::program::{Live, Program};
 use crate::{Format, Imported, Options};
 
 const HEAD: &str = "Thread,Time,Action,Pointer,Size,Stream";

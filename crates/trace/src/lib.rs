@@ -27,6 +27,7 @@ pub use limits::{FREE_TEXT_BYTES, Limit, Limits};
 pub use output::{WholeFile, remove_unfinished_files};
 pub use pattern::Pattern;
 pub use random::Random;
+pub use rules::BYTES_MAX;
 pub use text::{printable, printable_with};
 pub use write::TraceWriter;
 

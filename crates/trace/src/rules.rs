@@ -2,8 +2,8 @@
 
 use crate::error::Problem;
 
-/// The largest size in bytes, which is also the most that an allocator can be asked for.
-const BYTES_MAX: u64 = (1 << 60) - 1;
+/// The largest size of a request in bytes, which is also the most that an allocator can be asked for.
+pub const BYTES_MAX: u64 = (1 << 60) - 1;
 /// The most bytes to keep.
 const KEEP_MAX: u64 = (1 << 63) - 1;
 /// One more than the highest stream number.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{BufRead, BufReader, Read};
 
-use millpond_trace::{Content, FREE_TEXT_BYTES, printable};
+use millpond_trace::{BYTES_MAX, Content, FREE_TEXT_BYTES, printable};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
@@ -18,8 +18,6 @@ const TEXT_BYTES_MAX: u64 = 256 << 20;
 const EXPANSION_MAX: u64 = 64;
 /// The most operations.
 const OPS_MAX: usize = 1 << 20;
-/// The most bytes of a request.
-const BYTES_MAX: u64 = (1 << 60) - 1;
 
 /// Reads a whole recording.
 pub(super) fn read(reader: impl Read) -> Result<Recording, GoldenError> {
