@@ -127,7 +127,7 @@ fn per_event(time: Duration, events: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// A pass that took so many nanoseconds for so many events, with these peaks.
+    /// Returns a pass with this time, number of events and peaks.
     fn pass(nanoseconds: u64, events: usize, live_peak: u64, reserved_peak: u64) -> Pass {
         let (time, driver) = (Duration::from_nanos(nanoseconds), DriverActivity::default());
         Pass { time, events, ooms: 0, first_oom: None, live_peak, reserved_peak, driver }

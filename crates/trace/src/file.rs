@@ -61,8 +61,8 @@ impl Trace {
         Self::from_content(content, limits)
     }
 
-    /// Does the same as [`from_reader_within`](Trace::from_reader_within) with content of which the beginning may have
-    /// been looked at.
+    /// Reads a trace as [`from_reader_within`](Trace::from_reader_within) does. [`Content::beginning`] may have been
+    /// called before.
     ///
     /// # Errors
     ///

@@ -45,7 +45,8 @@ impl Header {
         Self::of_text(values).map(|(header, _)| header)
     }
 
-    /// Does the same as [`new`](Header::new), and returns whether the text of the values promises a line at its end.
+    /// Creates a header as [`new`](Header::new) does. Also returns whether the values promise a last line that counts
+    /// the events.
     pub(crate) fn of_text(mut values: Map<String, Value>) -> Result<(Self, bool), Problem> {
         let wrong = |key, expected| Err(Problem::HeaderValue { key, expected });
         for key in TEXTS {

@@ -218,7 +218,7 @@ fn ticks_are_the_values_of_the_engines_own_timeline() {
 /// A value from before the registration may never be signalled: an engine may have kept it for a submit that it has
 /// given up.
 #[test]
-fn nobody_waits_for_values_from_before_the_registration() {
+fn values_from_before_the_registration_are_not_waited_for() {
     let Some(lab) = Lab::open() else { return };
     for (counter, next_value, submits) in [(0, 10, false), (3, 10, false), (3, 10, true), (9, 10, true)] {
         let device = adopt(handles(&lab, None)).unwrap();

@@ -144,7 +144,7 @@ fn row(writer: &Writer, folder: &Folder, points: u64) -> String {
     let new = fs::read(folder.path(&format!("out/{}", writer.file))).expect("the new file");
     let (mut old, mut fresh) = (0, 0);
     for point in 0..points {
-        // Every third is one that nobody can catch, which alone may leave a file.
+        // Every third signal is KILL. No process can catch it, so it alone may leave a file.
         let signal = ["-INT", "-TERM", "-KILL"][point as usize % 3];
         let (is_new, unfinished) = kill(writer, folder, &new, (point, points), signal);
         if signal != "-KILL" {

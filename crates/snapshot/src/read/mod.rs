@@ -101,7 +101,7 @@ pub fn content(reader: impl Read, limits: &Limits) -> Result<Vec<u8>, SnapshotEr
     whole(Content::new(reader).map_err(|error| SnapshotError::Read { read: 0, error })?, limits)
 }
 
-/// Does the same as [`content`] where the beginning may have been looked at.
+/// Reads all of the content, as [`content`] does. [`Content::beginning`] may have been called before.
 ///
 /// # Errors
 ///
