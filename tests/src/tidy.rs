@@ -9,6 +9,7 @@ mod commands;
 mod embedding;
 mod imports;
 mod layers;
+mod locks;
 mod origins;
 mod packages;
 mod purity;
@@ -22,6 +23,7 @@ pub use backends::{backends_have_the_rooms, rooms_left_out, rooms_name_those_abo
 pub use commands::backends_in_one_table;
 pub use embedding::embedding_needs_no_c_compiler;
 pub use layers::layer_order;
+pub use locks::locks_are_up_to_date;
 pub use origins::package_origins;
 pub use packages::{packages_are_complete, packages_have_an_order, packages_stand_alone};
 pub use purity::{contract_names_no_vendor, core_is_pure};

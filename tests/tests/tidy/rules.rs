@@ -44,6 +44,11 @@ fn packages_come_from_the_public_index() {
 }
 
 #[test]
+fn locks_name_what_the_manifests_ask_for() {
+    holds(tidy::locks_are_up_to_date);
+}
+
+#[test]
 fn packages_say_what_the_index_asks_for_and_have_the_licences() {
     holds(tidy::packages_are_complete);
 }
