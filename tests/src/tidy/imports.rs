@@ -19,7 +19,7 @@ pub(super) struct Imports {
 impl Imports {
     /// Reads the files below a folder of sources, which ends with `/`. Files that hold only tests are left out.
     pub(super) fn read(files: &[TextFile], sources: &str) -> Imports {
-        let is_test = |path: &str| path == "tests.rs" || path.ends_with("/tests.rs");
+        let is_test = |path: &str| path.split('/').any(|part| part == "tests" || part == "tests.rs");
         let below = files.iter().filter(|file| file.is_rust());
         let below: Vec<(&str, &TextFile)> = below
             .filter_map(|file| Some((file.path.strip_prefix(sources)?, file)))

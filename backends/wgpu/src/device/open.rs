@@ -78,7 +78,7 @@ impl WgpuBuilder {
 
 impl Wgpu {
     /// Composes the rooms of a device that was opened or adopted.
-    fn compose(opened: Opened) -> Wgpu {
+    pub(super) fn compose(opened: Opened) -> Wgpu {
         let Opened { driver, under, settings } = opened;
         let limits = driver.device.limits();
         let total_bytes = settings.total_bytes.or_else(|| device_bytes(&driver.device)).unwrap_or(TOTAL_BYTES);

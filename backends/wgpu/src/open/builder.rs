@@ -137,7 +137,11 @@ impl WgpuBuilder {
         if index >= count {
             return Err(WgpuError::NoSuchAdapter { index, count });
         }
-        let adapter = adapters.swap_remove(index);
+        self.open_adapter(adapters.swap_remove(index)).await
+    }
+
+    /// Opens the device of an adapter.
+    pub(crate) async fn open_adapter(self, adapter: wgpu::Adapter) -> Result<Opened, WgpuError> {
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("millpond"),
             required_features: self.features,

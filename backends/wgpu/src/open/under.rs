@@ -168,6 +168,12 @@ impl Under {
         Ok(Under { vulkan, stream, turn, returned, driver: Arc::clone(driver) })
     }
 
+    /// Returns whether this thread has the queue locked.
+    #[cfg(test)]
+    pub(crate) fn has_turn(&self) -> bool {
+        self.turn.0.is_owned_by_current_thread()
+    }
+
     /// Replaces those of the device's facts that the Vulkan backend determines.
     pub(crate) fn amend(&self, caps: &mut Caps) {
         let own = self.vulkan.caps();

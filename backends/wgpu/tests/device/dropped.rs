@@ -75,6 +75,42 @@ fn commands_that_are_submitted_after_the_drop_still_have_their_memory() {
     }
 }
 
+/// A page is mapped in a home and in a window. It stays until wgpu has let go of both.
+#[test]
+#[cfg(all(feature = "vulkan-segments", not(target_vendor = "apple")))]
+fn pages_stay_as_long_as_any_of_their_ranges() {
+    let Some(device) = common::open(Wgpu::builder().vulkan_segments(true)) else { return };
+    let (Some(pages), Some(vulkan)) = (device.caps().pages, device.vulkan().cloned()) else {
+        assert!(!common::required("sparse"), "MILLPOND_REQUIRE names sparse, and {device:?} has no pages");
+        eprintln!("SKIPPED: the device has no sparse buffers");
+        return;
+    };
+    let size = pages.granularity;
+    for keeps_window in [false, true] {
+        let allocator = Allocator::builder(device.clone()).conf("policy:paged").limit(8 * size).build().unwrap();
+        let streams = [(); 2].map(|()| allocator.create_stream().unwrap());
+        let blocks: Vec<_> = (0..8).map(|at| streams[at % 2].allocate(size).unwrap()).collect();
+        let home = blocks[0].segment().unwrap().buffer().clone();
+        drop(blocks);
+        for stream in &streams {
+            let point = stream.submit().unwrap();
+            assert_eq!(device.wait(point).unwrap(), point.tick);
+        }
+        let large = streams[0].allocate(7 * size).unwrap();
+        let window = large.segment().unwrap().buffer().clone();
+        assert_ne!(home, window);
+        let (kept, other) = if keeps_window { (window, home) } else { (home, window) };
+        drop((other, large, streams, allocator));
+        let next = device.reserve(millpond_backend::ClassId::DEVICE, 4).unwrap();
+        // SAFETY: no work touches it.
+        unsafe { device.release(next) };
+        assert!(vulkan.held_bytes() >= 7 * size, "{:?}", vulkan.live());
+        drop(kept);
+        all_is_back(&device, &format!("keeps the window: {keeps_window}"));
+    }
+    assert_eq!(device.errors(), [""; 0]);
+}
+
 fn bytes_of(device: &Wgpu, buffer: &wgpu::Buffer) -> Vec<u8> {
     let usage = wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::MAP_READ;
     let read = wgpu::BufferDescriptor { label: None, size: buffer.size(), usage, mapped_at_creation: false };

@@ -229,6 +229,26 @@ fn a_refused_submit_is_abandoned() {
     assert_eq!((device.held_bytes(), device.vulkan().unwrap().held_bytes()), (0, 0));
 }
 
+/// A submit that wgpu refuses gives no signal, so nothing waits for it: not even the end of the device, if no other
+/// submit follows.
+#[test]
+fn a_device_ends_after_a_submit_that_was_refused() {
+    let Some(device) = common::open(builder()) else { return };
+    let stream = device.create_stream().unwrap();
+    let segment = device.reserve(ClassId::DEVICE, 4096).unwrap();
+    device.record(stream, |encoder| encoder.clear_buffer(segment.buffer(), 4096, Some(4))).unwrap();
+    let refused = device.submit(stream).unwrap_err();
+    assert!(matches!(refused, WgpuError::Refused { call: "submit", .. }), "{refused:?}");
+    // SAFETY: no work touches it.
+    unsafe { device.release(segment) };
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        drop(device);
+        let _ = tell.send(());
+    });
+    assert!(told.recv_timeout(PATIENCE).is_ok(), "it waits for a signal that nothing gives");
+}
+
 /// wgpu places barriers for each buffer separately. A window is in another buffer than the homes of its pages, so
 /// memory that was used at home is not used through a window in the same submission, where nothing would order the two.
 #[test]

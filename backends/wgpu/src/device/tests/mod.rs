@@ -1,4 +1,7 @@
-//! A test of how the rooms work together that needs to see inside of them.
+//! Tests of how the rooms work together that need to see inside of them.
+
+#[cfg(feature = "vulkan-segments")]
+mod recorded;
 
 use std::sync::Arc;
 
