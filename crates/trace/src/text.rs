@@ -5,11 +5,16 @@ use std::fmt::Write as _;
 
 /// Returns whether a terminal, or a reader of XML, would not show a character but act on it or refuse it.
 fn is_hidden(character: char) -> bool {
-    character.is_control() || matches!(character, '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}')
+    let turns_text_round = matches!(
+        character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    turns_text_round || character.is_control() || matches!(character, '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}')
 }
 
-/// Returns a text as a terminal, a page or a picture may show it: control characters are escaped as in Rust, such as
-/// `\n` and `\u{1b}`. Whatever prints a name, a path or a value of a file passes it through here.
+/// Returns a text as a terminal, a page or a picture may show it: control characters, and those that turn the
+/// direction of the text, are escaped as in Rust, such as `\n` and `\u{1b}`. Whatever prints a name, a path or a value
+/// of a file passes it through here.
 pub fn printable(text: &str) -> Cow<'_, str> {
     printable_with(text, "")
 }
@@ -41,6 +46,7 @@ mod tests {
         assert_eq!(printable("größe <b> \\ \u{1f600}"), "größe <b> \\ \u{1f600}");
         assert_eq!(printable("a\u{1b}[2Jb\n\r\t\0\u{7f}\u{9b}c"), "a\\u{1b}[2Jb\\n\\r\\t\\u{0}\\u{7f}\\u{9b}c");
         assert_eq!(printable("\u{2028}\u{fffe}\u{ffff}"), "\\u{2028}\\u{fffe}\\u{ffff}");
+        assert_eq!(printable("a\u{202e}b\u{2066}\u{200f}c"), "a\\u{202e}b\\u{2066}\\u{200f}c");
         assert_eq!(printable_with("a\nb\tc\u{1b}", "\n\t"), "a\nb\tc\\u{1b}");
     }
 }
