@@ -6,6 +6,7 @@ mod contention;
 mod determinism;
 mod faults;
 mod files;
+mod frozen;
 mod model;
 mod page_stats;
 mod paged;

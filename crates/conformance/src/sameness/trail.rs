@@ -73,9 +73,17 @@ impl Trail {
 
     /// Returns a digest of the trail: equal trails have equal digests, in every run and on every machine.
     pub fn digest(&self) -> u64 {
-        let mut digest = Digest(0xCBF2_9CE4_8422_2325);
+        let mut digest = Digest::new();
         let Self { decisions, layouts, stats, pages, .. } = self;
         write!(digest, "{decisions:?}{layouts:?}{stats:?}{pages:?}").expect("a digest takes everything");
+        digest.0
+    }
+
+    /// Returns a digest of decisions, layouts and counters alone, without the statistics of pages.
+    pub fn digest_of_blocks(&self) -> u64 {
+        let mut digest = Digest::new();
+        let Self { decisions, layouts, stats, .. } = self;
+        write!(digest, "{decisions:?}{layouts:?}{stats:?}").expect("a digest takes everything");
         digest.0
     }
 
@@ -101,6 +109,12 @@ impl Trail {
 
 /// The FNV-1a hash of text.
 struct Digest(u64);
+
+impl Digest {
+    fn new() -> Digest {
+        Digest(0xCBF2_9CE4_8422_2325)
+    }
+}
 
 impl Write for Digest {
     fn write_str(&mut self, text: &str) -> fmt::Result {
