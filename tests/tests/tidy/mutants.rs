@@ -17,6 +17,22 @@ fn every_fault_finds_its_text() {
     assert!(wrong.is_empty(), "{} faults cannot be planted:\n  {}", wrong.len(), wrong.join("\n  "));
 }
 
+/// `scripts/rules.py` can switch each rule of its list off.
+#[test]
+fn every_rule_that_is_measured_finds_its_text() {
+    let root = workspace::root();
+    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let list: toml::Table = read("tests/rules.toml").parse().expect("the list is TOML");
+    let rules = list["rule"].as_array().expect("a list of rules");
+    assert!(!rules.is_empty());
+    for change in rules.iter().flat_map(|rule| rule["change"].as_array().expect("a list of changes")) {
+        let [path, find, put] = ["path", "find", "put"].map(|key| change[key].as_str().expect("a text"));
+        let text = read(&format!("crates/core/src/policy/paged/{path}"));
+        assert_eq!(text.matches(find).count(), 1, "{path} has not once: {find}");
+        assert!(put.contains("OFF"), "{put}");
+    }
+}
+
 /// Each name in the test command is that of a fault: one that was renamed would not be planted any more.
 #[test]
 fn the_test_command_plants_faults_that_exist() {
