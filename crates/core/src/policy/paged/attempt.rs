@@ -30,7 +30,6 @@ impl Coordinator {
             return climb.again().after(Step::Poll(self.every_stream()));
         }
         let (found, overview) = self.retire_and_find(&mut climb.knows, plan, shards);
-        self.paging.was_behind = overview.is_behind;
         if let Some(grant) = found {
             return Phase::end(Step::Grant(grant));
         }

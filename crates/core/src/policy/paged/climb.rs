@@ -20,7 +20,6 @@ use crate::books::Points;
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::Plan;
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::Side;
 use crate::policy;
 
 /// A rung of the ladder.
@@ -262,10 +261,7 @@ impl Coordinator {
 
     /// Has another stream lend a block at once, unless other plans or garbage come first.
     fn lend_first(&mut self, mut climb: Climb, plan: &Plan, shards: &mut dyn Shards) -> Turned {
-        let (shard, want) = plan.request.allocation();
-        if want.side == Side::Large {
-            self.paging.variety.note(want.rounded);
-        }
+        let (shard, _) = plan.request.allocation();
         if !self.has_queue() && !self.counts_searches() {
             self.roomy = Some(shard);
             if let Some(lent) = self.lend_known(&climb, plan, shards) {

@@ -5,18 +5,14 @@
 //! before, or by the order of the requesting stream's own work, no question is needed. That holds for most loans: what
 //! is free was often freed before the streams were asked last, or was borrowed by the same stream before.
 
-use alloc::boxed::Box;
-
 use millpond_backend::Point;
 
 use super::Growth;
 use super::climb::Climb;
-use super::job::Work;
 use super::order::{Claimed, Order};
 use super::sizes;
 use super::small::Slabs;
 use super::tiles::{Idle, Taker, When};
-use super::ways::Way;
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::Plan;
 use crate::coordinator::step::Step;
@@ -59,9 +55,6 @@ impl Coordinator {
             return None;
         }
         let taker = self.taker(climb, plan);
-        if let Some(served) = self.serve_ready(climb, taker, plan, shards) {
-            return Some(served);
-        }
         let elsewhere = self.look_elsewhere(taker, &want, shards)?;
         let high = self.high_live(shard, &want, elsewhere.live_bytes);
         let room = self.room(&climb.knows, plan);
@@ -82,28 +75,6 @@ impl Coordinator {
             }
         };
         self.lend_ready((idle, bytes), taker, plan, shards)
-    }
-
-    /// Serves a large request from the shortest part of a free block that is known to be ready, where that comes first
-    /// and the device was behind when it was asked last. It would be asked for nearly every request otherwise.
-    fn serve_ready(&mut self, climb: &Climb, taker: Taker, plan: &Plan, shards: &mut dyn Shards) -> Option<Turned> {
-        let (_, want) = plan.request.allocation();
-        if want.side == Side::Small || !self.paging.was_behind || !self.paging.avoids_waits() {
-            return None;
-        }
-        let way = match self.own_way(&want, taker, When::Now, shards) {
-            Some(way) => way,
-            None => self.ready_loan(&want, taker, shards)?,
-        };
-        self.paging.largest = self.paging.largest.max(want.rounded);
-        match way {
-            Way::Job(job) => Some(job.begin(climb.clone()).turn()),
-            Way::Spoiled(job) => {
-                self.give_up_window(Work::Order(Box::new(job)), plan, shards);
-                None
-            }
-            other => unreachable!("{other:?} takes no free block"),
-        }
     }
 
     /// Has a stream lend the front of a free block, if this number of bytes of it are known to be ready. All of that is

@@ -11,8 +11,7 @@
 //! what they changed. An attempt that cannot be served waits for the [`oldest`] points and is made again, until
 //! nothing is left to wait for: [`climb`] is that ladder. [`waited`] remembers which points streams have waited for on
 //! the device, [`loans`] how much was lent, and [`borrowers`] which streams borrow often. [`pace`] finds out whether
-//! streams run side by side, [`variety`] whether sizes are new again and again, and [`bulk`] whether single requests
-//! take a large part of what is live. [`sizes`] determines how large pages are made, and how many are made before
+//! streams run side by side, and [`bulk`] whether single requests take a large part of what is live. [`sizes`] determines how large pages are made, and how many are made before
 //! anything else.
 
 mod attempt;
@@ -38,7 +37,6 @@ mod pieces;
 mod sizes;
 mod small;
 mod tiles;
-mod variety;
 mod waited;
 mod ways;
 
@@ -125,10 +123,7 @@ pub(crate) struct Paging {
     /// The pools in which small requests of some stream go past guarded memory.
     goes_past: BTreeSet<PoolId>,
     pub(crate) pace: pace::Pace,
-    variety: variety::Variety,
     bulk: bulk::Bulk,
-    /// Whether the device was behind when an attempt looked last.
-    was_behind: bool,
     /// Addresses that windows have lost, whose pages are being unmapped: the shard and the block.
     ending: Vec<(ShardId, BlockId)>,
     pub(crate) stats: PageStats,
@@ -148,14 +143,7 @@ impl Paging {
     pub(crate) fn begin_anew(&mut self) {
         self.largest = 0;
         self.borrowers = borrowers::Borrowers::default();
-        self.variety = variety::Variety::default();
         self.bulk = bulk::Bulk::default();
-    }
-
-    /// Returns whether what is ready is taken rather than that a stream waits, while the device is behind: where sizes
-    /// vary and it is not known how streams share the device.
-    fn avoids_waits(&self) -> bool {
-        self.pace.spends() == pace::Spends::Little && self.variety.is_varied()
     }
 
     /// Forgets a pool that has no shard any more.
@@ -178,9 +166,8 @@ mod tests {
         let mut paging = Paging::new(Policy::paged(Growth::Balanced));
         paging.largest = 1;
         paging.bulk.note(1, 1, 2);
-        (1..100).for_each(|size| paging.variety.note(size << 20));
-        assert!(paging.bulk.is_large() && paging.variety.is_varied());
+        assert!(paging.bulk.is_large());
         paging.begin_anew();
-        assert_eq!((paging.largest, paging.bulk.is_large(), paging.variety.is_varied()), (0, false, false));
+        assert_eq!((paging.largest, paging.bulk.is_large()), (0, false));
     }
 }

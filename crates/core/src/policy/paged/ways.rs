@@ -10,7 +10,7 @@
 //!   └▶ a loan ─▶ own kept window ─▶ own memory gathered ─▶ any kept window ─▶ any memory gathered
 //!        └▶ all memory gathered, and what is missing created ─▶ the home grows by all of it ─▶ refused
 //!
-//! balanced, while the device is behind, and streams run side by side, or little memory suffices, or sizes vary:
+//! balanced, while the device is behind, and streams run side by side, or little memory suffices:
 //! what is ready of a free block at home ─▶ the home grows, within the slack
 //!   └▶ what is ready, not gathered: a loan ─▶ own kept window ─▶ any kept window
 //!        └▶ the home grows, up to a cap ─▶ the free block that is ready soonest ─▶ windows as above, behind waits
@@ -144,7 +144,7 @@ impl Coordinator {
         let cap = sizes::cap_in_flight(spends, self.paging.slack, high);
         let cautious = match spends {
             Spends::Nothing => false,
-            Spends::Little => self.paging.avoids_waits() || reserved + want.rounded <= cap,
+            Spends::Little => reserved + want.rounded <= cap,
             Spends::Much => true,
         };
         let first = if cautious { When::Now } else { When::BehindWait };

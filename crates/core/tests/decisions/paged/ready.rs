@@ -125,58 +125,24 @@ fn balanced_spends_memory_where_no_time_passes() {
     }
 }
 
-/// Returns a device behind requests of these lengths that were lent memory: stream 1 has a block of 80 MiB that it is
-/// not done with, and what stream 2 has is ready. No page may be created for 80 MiB more, and it cannot be found out
-/// how the streams share the device.
-fn behind(lengths: impl Iterator<Item = u64>) -> Device {
-    let mut device = behind_requests(lengths);
-    let used = device.hit(1, 80 * MIB).expect("it is free");
-    device.free(used, 150);
-    device.steps.clear();
-    device
-}
-
-/// Does the same, but that stream 1 is done with its block.
-fn behind_requests(lengths: impl Iterator<Item = u64>) -> Device {
-    let mut device = Device::new(Growth::Balanced, 1 << 30);
-    (device.time, device.asked) = (Some(7), u64::MAX);
-    let blocks = [device.allocate(1, 80 * MIB), device.allocate(2, 100 * MIB)];
-    blocks.into_iter().for_each(|block| device.free(block, 1));
-    for bytes in lengths {
-        device.time = device.time.map(|time| time + 1);
-        let lent = device.allocate(0, bytes);
-        device.free(lent, 1);
+/// The place goes by what is free and not by what is ready, where it cannot be found out how streams share the device:
+/// stream 1 has a block of 80 MiB that it is not done with, and what stream 2 has is ready. No page may be created.
+#[test]
+fn the_place_goes_by_what_is_free() {
+    for growing in [0, 4096] {
+        let mut device = Device::new(Growth::Balanced, 1 << 30);
+        (device.time, device.asked) = (Some(7), u64::MAX);
+        let blocks = [device.allocate(1, 80 * MIB), device.allocate(2, 100 * MIB)];
+        blocks.into_iter().for_each(|block| device.free(block, 1));
+        for at in 0..200 {
+            device.time = device.time.map(|time| time + 1);
+            let lent = device.allocate(0, 60 * MIB + at * growing);
+            device.free(lent, 1);
+        }
+        let used = device.hit(1, 80 * MIB).expect("it is free");
+        device.free(used, 150);
+        device.steps.clear();
+        assert_eq!(device.allocate(0, 80 * MIB).shard, 1);
+        assert_eq!(waits_or_pages(&device), 1, "{:?}", device.steps);
     }
-    device
-}
-
-/// The place goes by what is free where the program repeats itself, and by what is ready where it does not.
-#[test]
-fn what_is_ready_comes_first_where_sizes_vary() {
-    for (growing, lender) in [(0, 1), (4096, 2)] {
-        let mut device = behind((0..200).map(|at| 60 * MIB + at * growing));
-        assert_eq!(device.allocate(0, 80 * MIB).shard, lender);
-        assert_eq!(waits_or_pages(&device), usize::from(growing == 0), "{:?}", device.steps);
-    }
-}
-
-/// Once the device was seen to be behind, what is known to be ready is taken without a question.
-#[test]
-fn where_sizes_vary_what_is_known_to_be_ready_needs_no_question() {
-    let mut device = behind((0..200).map(|at| 60 * MIB + at * 4096));
-    let asks = |device: &Device| device.steps.iter().filter(|step| matches!(step, Step::Poll(_))).count();
-    device.allocate(0, 70 * MIB);
-    assert_eq!(asks(&device), 1, "how far the device is");
-    assert_eq!((device.allocate(0, 20 * MIB).shard, asks(&device)), (2, 1), "{:?}", device.steps);
-}
-
-/// A device that was not behind may be done with what a stream has at home, which is found out before another lends.
-#[test]
-fn a_device_that_was_not_behind_is_asked_though_sizes_vary() {
-    let mut device = behind_requests((0..200).map(|at| 60 * MIB + at * 4096));
-    let borrowed = device.allocate(0, 90 * MIB);
-    assert_eq!(borrowed.shard, 2);
-    device.free(borrowed, 150);
-    device.reached[0] = Tick(150);
-    assert_eq!(device.allocate(2, 70 * MIB).shard, 2);
 }
