@@ -50,11 +50,6 @@ impl Pages {
         self.table.get(id.0 as usize)?.as_ref()
     }
 
-    /// Returns the number of pages.
-    pub(crate) fn len(&self) -> usize {
-        self.table.len() - self.vacant.len()
-    }
-
     /// Returns a number that is larger than that of any page.
     pub(crate) fn numbers(&self) -> usize {
         self.table.len()

@@ -33,7 +33,6 @@ impl Coordinator {
         if let Some(grant) = found {
             return Phase::end(Step::Grant(grant));
         }
-        self.paging.largest = self.paging.largest.max(want.rounded);
         self.begin_attempt(plan);
         if !plan.standing.keeps_turn() {
             self.note_frees(plan, overview.frees);

@@ -59,7 +59,7 @@ impl Coordinator {
         }
         let cost = |gathered: &Gathered| {
             let created = self.created_for(gathered);
-            (created, gathered.pages + self.page_sizes(Side::Large, created, taker).len())
+            (created, gathered.pages + self.page_sizes(Side::Large, created).len())
         };
         // It has room for what is missing at least: what is gathered for it may need more.
         let longer = idle.and_then(|idle| self.longest_rear(shard, bytes, idle, shards));

@@ -65,7 +65,6 @@ impl Coordinator {
         if self.is_due(climb, shard) && self.may_get_memory(shard, want.rounded, (high, room), shards) {
             return None;
         }
-        self.paging.largest = self.paging.largest.max(want.rounded);
         let (idle, bytes) = match want.side {
             Side::Large => (elsewhere.best?, want.rounded),
             Side::Small if elsewhere.slabs.are_full(&want, self.granularity()) => return None,

@@ -11,13 +11,12 @@
 //! what they changed. An attempt that cannot be served waits for the [`oldest`] points and is made again, until
 //! nothing is left to wait for: [`climb`] is that ladder. [`waited`] remembers which points streams have waited for on
 //! the device, [`loans`] how much was lent, and [`borrowers`] which streams borrow often. [`pace`] finds out whether
-//! streams run side by side, and [`bulk`] whether single requests take a large part of what is live. [`sizes`] determines how large pages are made, and how many are made before
-//! anything else.
+//! streams run side by side. [`sizes`] determines how large pages are made, and how many are made before anything
+//! else.
 
 mod attempt;
 mod blocks;
 mod borrowers;
-mod bulk;
 mod climb;
 mod delay;
 mod ended;
@@ -114,8 +113,6 @@ impl Room for Paged {
 pub(crate) struct Paging {
     growth: Growth,
     slack: sizes::Slack,
-    /// The largest request that missed, in bytes.
-    largest: u64,
     pub(crate) windows: Windows,
     waited: waited::Waited,
     borrowers: borrowers::Borrowers,
@@ -123,7 +120,6 @@ pub(crate) struct Paging {
     /// The pools in which small requests of some stream go past guarded memory.
     goes_past: BTreeSet<PoolId>,
     pub(crate) pace: pace::Pace,
-    bulk: bulk::Bulk,
     /// Addresses that windows have lost, whose pages are being unmapped: the shard and the block.
     ending: Vec<(ShardId, BlockId)>,
     pub(crate) stats: PageStats,
@@ -141,9 +137,7 @@ impl Paging {
 
     /// Forgets what a program that is over asked for: the next one may be far smaller.
     pub(crate) fn begin_anew(&mut self) {
-        self.largest = 0;
         self.borrowers = borrowers::Borrowers::default();
-        self.bulk = bulk::Bulk::default();
     }
 
     /// Forgets a pool that has no shard any more.
@@ -154,20 +148,5 @@ impl Paging {
     /// Returns the number of reserved bytes that the slack allows, where this many bytes were live at most.
     pub(crate) fn bound(&self, most_live: u64) -> u64 {
         self.slack.bound(most_live)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_program_asked_for_is_forgotten_with_it() {
-        let mut paging = Paging::new(Policy::paged(Growth::Balanced));
-        paging.largest = 1;
-        paging.bulk.note(1, 1, 2);
-        assert!(paging.bulk.is_large());
-        paging.begin_anew();
-        assert_eq!((paging.largest, paging.bulk.is_large()), (0, false));
     }
 }

@@ -2,38 +2,13 @@
 //!
 //! A driver call costs the same for a page of any size, and a page goes to a window whole or not at all. Large pages
 //! are cheap to create and to map; small ones leave less memory unused next to a live block. What a page may waste is
-//! measured against what there is: a page is at most a small share of the reserved bytes, or of the largest request so
-//! far, which shows early how large a program will become.
+//! measured against what there is, so a page is at most a small share of the reserved bytes.
 
 use super::pace::Spends;
 use crate::units::MIB;
 
-/// A divisor: a page has at most this part of the bytes that will be reserved, or of the largest request if that is
-/// more.
-const OF_RESERVED: u64 = 32;
-/// The same in a pool of more streams than [`FEW_STREAMS`]: each of them has free memory in places of its own, and what
-/// is beside a live block in a page there is of no use to the others.
-const OF_RESERVED_BY_MANY: u64 = 48;
-/// The same for a program of which single requests take a large part of what is live: these are likely to be gathered.
-const OF_RESERVED_IN_BULK: u64 = 64;
-/// The largest number of streams that are few.
-const FEW_STREAMS: usize = 2;
-/// The same for a program that often has memory gathered: what is free beside a live block in a large page can be
-/// gathered only in part.
-const OF_RESERVED_GATHERED: u64 = 128;
-/// A divisor: and a page has at most this part of what is left of the slack where a program gathers very often, as what
-/// is free in pages beside live blocks is what takes up the slack.
-const OF_LEFT: u64 = 3;
-/// A divisor: but no less than this part of the bytes that will be reserved, however little is left of the slack,
-const OF_RESERVED_AT_LEAST: u64 = 800;
-/// and no less than this number of bytes: what is free in pages that are as small can be gathered well enough.
-const LEFT_BYTES: u64 = 4 * MIB;
-/// A divisor: a program often has memory gathered if this part of the number of pages is mapped in windows.
-const OF_PAGES: usize = 4;
-/// A divisor: and very often if this part is.
-const OF_PAGES_VERY_OFTEN: usize = 2;
-/// A divisor: that part of the largest request.
-const OF_LARGEST: u64 = 18;
+/// A divisor: a page has at most this part of the bytes that will be reserved.
+const OF_RESERVED: u64 = 64;
 /// The smallest size of a page, in bytes, rounded up to the granularity.
 const LEAST_BYTES: u64 = 2 * MIB;
 /// The largest size of a page, in bytes: for larger pages the cost of the driver calls no longer matters.
@@ -94,52 +69,11 @@ pub(crate) fn least(granularity: u64) -> u64 {
     LEAST_BYTES.next_multiple_of(granularity)
 }
 
-/// How often a program has memory gathered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Gathers {
-    Seldom {
-        /// The number of streams in its pool.
-        streams: usize,
-        /// Whether single requests take a large part of what is live.
-        in_bulk: bool,
-    },
-    Often,
-    VeryOften {
-        /// The bytes that are left of its slack.
-        left: u64,
-    },
-}
-
-impl Gathers {
-    /// Tells it by the number of a program's pages and that of mappings in its windows, where this many bytes are left
-    /// of its slack. What it is where that is seldom is passed on.
-    pub(super) fn of(pages: usize, mappings: usize, left: u64, seldom: Self) -> Self {
-        if mappings > pages / OF_PAGES_VERY_OFTEN {
-            Self::VeryOften { left }
-        } else if mappings > pages / OF_PAGES {
-            Self::Often
-        } else {
-            seldom
-        }
-    }
-}
-
 /// Returns the size of the largest page to create, in bytes and a multiple of the smallest, where `reserved` bytes will
-/// be reserved and no request was larger than `largest`.
-pub(super) fn page_cap(reserved: u64, largest: u64, granularity: u64, gathers: Gathers) -> u64 {
+/// be reserved.
+pub(super) fn page_cap(reserved: u64, granularity: u64) -> u64 {
     let least = least(granularity);
-    let of_reserved = match gathers {
-        Gathers::Seldom { in_bulk: true, .. } => OF_RESERVED_IN_BULK,
-        Gathers::Seldom { streams, .. } if streams <= FEW_STREAMS => OF_RESERVED,
-        Gathers::Seldom { .. } => OF_RESERVED_BY_MANY,
-        Gathers::Often | Gathers::VeryOften { .. } => OF_RESERVED_GATHERED,
-    };
-    let most = match gathers {
-        Gathers::VeryOften { left } => (left / OF_LEFT).max(reserved / OF_RESERVED_AT_LEAST).max(LEFT_BYTES),
-        _ => u64::MAX,
-    };
-    let share = (reserved / of_reserved).max(largest / OF_LARGEST).min(most);
-    let power = share.checked_ilog2().map_or(0, |log| 1 << log);
+    let power = (reserved / OF_RESERVED).checked_ilog2().map_or(0, |log| 1 << log);
     (power.min(MOST_BYTES) / least * least).max(least)
 }
 
@@ -171,48 +105,11 @@ mod tests {
 
     #[test]
     fn pages_grow_with_the_program() {
-        let few = Gathers::Seldom { streams: 2, in_bulk: false };
-        let cap = |reserved, largest| page_cap(reserved * MIB, largest * MIB, 2 * MIB, few) / MIB;
-        assert_eq!((cap(0, 0), cap(127, 0), cap(128, 0)), (2, 2, 4), "a 32nd of what is reserved");
-        assert_eq!((cap(0, 71), cap(0, 72)), (2, 4), "an 18th of the largest request");
-        assert_eq!(cap(1 << 30, 0), 64);
-        assert_eq!(page_cap(0, 0, 64 << 10, few), 2 * MIB, "whatever the granularity");
-        assert_eq!(page_cap(1 << 29, 0, 3 * MIB, few), 15 * MIB, "a multiple of the smallest page");
-    }
-
-    #[test]
-    fn pages_are_smaller_where_there_are_many_streams() {
-        let of = |streams| Gathers::Seldom { streams, in_bulk: false };
-        let cap = |streams, reserved| page_cap(reserved * MIB, 0, 2 * MIB, of(streams)) / MIB;
-        assert_eq!([1, 2, 3, 64].map(|streams| cap(streams, 191)), [4, 4, 2, 2]);
-        assert_eq!((cap(3, 191), cap(3, 192)), (2, 4), "a 48th of what is reserved");
-    }
-
-    #[test]
-    fn pages_are_smaller_where_requests_are_large() {
-        let of = |streams| Gathers::Seldom { streams, in_bulk: true };
-        let cap = |streams, reserved, largest| page_cap(reserved * MIB, largest * MIB, 2 * MIB, of(streams)) / MIB;
-        assert_eq!((cap(1, 255, 0), cap(1, 256, 0), cap(3, 256, 0)), (2, 4, 4), "a 64th of what is reserved");
-        assert_eq!(cap(1, 255, 72), 4, "but still an 18th of the largest request");
-    }
-
-    #[test]
-    fn pages_are_smaller_where_memory_is_gathered() {
-        let seldom = Gathers::Seldom { streams: 3, in_bulk: false };
-        let of = |mappings| Gathers::of(100, mappings, 7, seldom);
-        assert_eq!([of(0), of(25), of(26)], [seldom, seldom, Gathers::Often]);
-        assert_eq!([of(50), of(51)], [Gathers::Often, Gathers::VeryOften { left: 7 }]);
-        let cap = |reserved| page_cap(reserved * MIB, 0, 2 * MIB, Gathers::Often) / MIB;
-        assert_eq!((cap(511), cap(512)), (2, 4), "a 128th of what is reserved");
-    }
-
-    #[test]
-    fn pages_are_smaller_where_little_is_left_of_the_slack() {
-        let cap = |left| page_cap(4800 * MIB, 1152 * MIB, 2 * MIB, Gathers::VeryOften { left: left * MIB }) / MIB;
-        assert_eq!((cap(95), cap(96)), (16, 32), "a third of what is left");
-        assert_eq!((cap(0), cap(23), cap(24)), (4, 4, 8), "but 4 MiB");
-        let large = page_cap(12_800 * MIB, 0, 2 * MIB, Gathers::VeryOften { left: 0 }) / MIB;
-        assert_eq!(large, 16, "and an 800th of what is reserved");
+        let cap = |reserved| page_cap(reserved * MIB, 2 * MIB) / MIB;
+        assert_eq!((cap(0), cap(255), cap(256), cap(511)), (2, 2, 4, 4), "a 64th of what is reserved");
+        assert_eq!((cap(4095), cap(4096), cap(1 << 30)), (32, 64, 64));
+        assert_eq!(page_cap(0, 64 << 10), 2 * MIB, "whatever the granularity");
+        assert_eq!(page_cap(1 << 30, 3 * MIB), 15 * MIB, "a multiple of the smallest page");
     }
 
     /// The sizes that were measured: 2 % and 8 MiB, to the byte.

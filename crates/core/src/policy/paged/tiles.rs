@@ -34,9 +34,6 @@ pub(super) struct Taker {
     pub(super) is_capturing: bool,
     /// Its open tick.
     pub(super) open: Tick,
-    /// The number of reserved bytes that the slack allows in its pool once the request is served, where pages may be
-    /// created for it.
-    pub(super) bound: u64,
     /// The number of reserved bytes up to which pages are created rather than that as much as can be is gathered.
     pub(super) creates_up_to: u64,
 }
@@ -82,7 +79,7 @@ impl Coordinator {
         let (shard, _) = plan.request.allocation();
         let (stream, is_capturing) = (self.stream_of(shard), self.is_capturing(shard));
         let can_wait = !climb.knows.lacks.waits;
-        Taker { shard, stream, can_wait, is_capturing, open: plan.request.open, bound: 0, creates_up_to: 0 }
+        Taker { shard, stream, can_wait, is_capturing, open: plan.request.open, creates_up_to: 0 }
     }
 
     /// Returns the free memory at the homes of some shards that can be used at `latest`: free blocks, and the parts of

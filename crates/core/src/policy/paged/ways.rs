@@ -132,13 +132,11 @@ impl Coordinator {
             }
         }
         let high = self.high_live(shard, &want, overview.live_bytes);
-        self.paging.bulk.note(want.rounded, overview.live_bytes, high);
         let room = self.room(&climb.knows, plan);
         let left = |most: u64, reserved: u64| most.saturating_sub(reserved).min(room);
         let reserved = self.reserved_for(shard);
         let eager = left(self.paging.slack.eager(high), reserved);
-        let (bound, creates_up_to) = (self.paging.bound(high), reserved + eager);
-        let taker = Taker { bound, creates_up_to, ..self.taker(climb, plan) };
+        let taker = Taker { creates_up_to: reserved + eager, ..self.taker(climb, plan) };
         let is_large = want.side == Side::Large;
         let spends = if overview.is_behind { self.paging.pace.spends() } else { Spends::Nothing };
         let cap = sizes::cap_in_flight(spends, self.paging.slack, high);
@@ -253,24 +251,17 @@ impl Coordinator {
         if climb.knows.lacks.budget {
             return Some(Way::Budget);
         }
-        let sizes = self.page_sizes(want.side, missing, taker);
+        let sizes = self.page_sizes(want.side, missing);
         let mut job = Job::new(self.pending.reached(taker.stream));
         let claimed = self.claim_ground(&mut job, taker.shard, &growth, (&sizes, 0), shards);
         Some(if claimed { Way::Job(job) } else { Way::Spoiled(job) })
     }
 
     /// Returns the sizes of new pages for a number of bytes.
-    pub(super) fn page_sizes(&self, side: Side, bytes: u64, taker: Taker) -> Vec<u64> {
+    pub(super) fn page_sizes(&self, side: Side, bytes: u64) -> Vec<u64> {
         let cap = match side {
             Side::Small => sizes::least(self.granularity()),
-            Side::Large => {
-                let left = taker.bound.saturating_sub(self.reserved_for(taker.shard) + bytes);
-                let streams = self.shards_of(self.pool_of(taker.shard)).count();
-                let seldom = sizes::Gathers::Seldom { streams, in_bulk: self.paging.bulk.is_large() };
-                let gathers = sizes::Gathers::of(self.pages.len(), self.paging.windows.mappings(), left, seldom);
-                let reserved = self.headroom.with_asked() + bytes;
-                sizes::page_cap(reserved, self.paging.largest, self.granularity(), gathers)
-            }
+            Side::Large => sizes::page_cap(self.headroom.with_asked() + bytes, self.granularity()),
         };
         sizes::created(bytes, cap).collect()
     }
@@ -355,7 +346,7 @@ impl Coordinator {
         let Some(growth) = shards.with(taker.shard, |shard| shard.growth(created, false)) else {
             return (!climb.knows.lacks.homes).then_some(Way::Range(Addresses::Home(created)));
         };
-        let sizes = self.page_sizes(Side::Large, created, taker);
+        let sizes = self.page_sizes(Side::Large, created);
         if let Some(lack) = self.lacks_room_for(&gathered, &sizes, taker, shards) {
             return Some(lack);
         }

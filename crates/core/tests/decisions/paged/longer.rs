@@ -10,7 +10,7 @@ use super::device::{Device, Held, MIB};
 fn scene() -> (Device, [Held; 2]) {
     let mut device = Device::new(Growth::Tight, 1 << 30);
     let blocks = [4, 2, 2, 2, 2, 2, 2, 2].map(|mib| device.allocate(0, mib * MIB));
-    let whole = device.allocate(1, 144 * MIB);
+    let whole = device.allocate(1, 512 * MIB);
     device.coordinator.set_limit(Some(device.reserved()));
     [0, 2].into_iter().for_each(|at: usize| device.free(blocks[at], 1));
     let first = device.allocate(0, 6 * MIB);
@@ -19,7 +19,7 @@ fn scene() -> (Device, [Held; 2]) {
     assert_eq!((first.grant.slot, first.grant.offset), (second.grant.slot, 0));
     assert_eq!((second.grant.offset, device.in_windows()), (12 * MIB, 5), "the first one has room behind it");
     device.free(whole, 1);
-    let [front, _rest] = [3, 141].map(|mib| device.hit(1, mib * MIB).expect("it is free"));
+    let [front, _rest] = [3, 509].map(|mib| device.hit(1, mib * MIB).expect("it is free"));
     assert_eq!(front.grant.offset, 0);
     device.free(front, 1);
     (device, [first, second])
