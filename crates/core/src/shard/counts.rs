@@ -61,11 +61,6 @@ impl Shard {
         of(Side::Small) + of(Side::Large)
     }
 
-    /// Returns those of them that are on the small side.
-    pub(crate) fn small_live_bytes(&self) -> u64 {
-        self.meter.current(Side::Small, Counter::AllocatedBytes) as u64
-    }
-
     /// Returns the number of blocks that were granted so far.
     pub(crate) fn grants(&self) -> u64 {
         Side::BOTH.map(|side| self.meter.totals(side, Counter::Allocation).0).iter().sum()

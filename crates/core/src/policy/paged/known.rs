@@ -11,7 +11,6 @@ use super::Growth;
 use super::climb::Climb;
 use super::order::{Claimed, Order};
 use super::sizes;
-use super::small::Slabs;
 use super::tiles::{Idle, Taker, When};
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::Plan;
@@ -28,17 +27,6 @@ struct Elsewhere {
     live_bytes: u64,
     /// The free block that fits best. For a small request it lies in a slab.
     best: Option<Idle>,
-    /// For a small request, the slabs of the pool.
-    slabs: Slabs,
-}
-
-impl Elsewhere {
-    fn note(&mut self, shard: &Shard, is_small: bool) {
-        self.live_bytes += shard.live_bytes();
-        if is_small {
-            self.slabs.add(shard);
-        }
-    }
 }
 
 impl Coordinator {
@@ -67,7 +55,6 @@ impl Coordinator {
         }
         let (idle, bytes) = match want.side {
             Side::Large => (elsewhere.best?, want.rounded),
-            Side::Small if elsewhere.slabs.are_full(&want, self.granularity()) => return None,
             Side::Small => {
                 let idle = elsewhere.best.or_else(|| self.slab_offer(&want, (taker, When::Later), shards))?;
                 (idle, idle.tile.end - idle.tile.begin)
@@ -120,7 +107,7 @@ impl Coordinator {
         let has_own = shards.with(taker.shard, |own| {
             let has_own = own.has_free_for(want);
             if !has_own {
-                all.note(own, is_small);
+                all.live_bytes += own.live_bytes();
             }
             has_own
         });
@@ -130,7 +117,7 @@ impl Coordinator {
         let mut least = u64::MAX;
         for id in self.neighbours(taker.shard) {
             shards.visit(id, &mut |shard| {
-                all.note(shard, is_small);
+                all.live_bytes += shard.live_bytes();
                 // Whether a stream could wait for it now has no part in the choice: on another device it could.
                 let later = (taker, When::Later);
                 let tile = if is_small { self.small_offer(want, later, shard) } else { shard.best_tile(want) };

@@ -7,7 +7,6 @@
 //! grows.
 
 use super::job::Job;
-use super::sizes;
 use super::tiles::{Idle, Taker, When};
 use super::ways::Way;
 use crate::coordinator::{Coordinator, Shards};
@@ -18,39 +17,7 @@ use crate::size::Want;
 /// The number of free blocks of another stream that a request looks at.
 const LOOKS_MAX: usize = 16;
 
-/// A divisor: slabs are nearly full if what is free in them, with one more slab, is at most this part of what is live.
-const OF_SMALL_LIVE: u64 = 12;
-
-/// What the slabs of some streams have, in bytes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Slabs {
-    bytes: u64,
-    live: u64,
-}
-
-impl Slabs {
-    /// Adds those of a stream. A free block that has a whole slab counts as one.
-    pub(super) fn add(&mut self, shard: &Shard) {
-        self.bytes += shard.small_bytes() + shard.slabs().map(|tile| tile.end - tile.begin).sum::<u64>();
-        self.live += shard.small_live_bytes();
-    }
-
-    /// Returns whether they are nearly full, with one more slab and the block of a request: then its home may grow by
-    /// that slab although the slack is used up.
-    pub(super) fn are_full(&self, want: &Want, granularity: u64) -> bool {
-        let live = self.live + want.rounded;
-        self.bytes + sizes::least(granularity) <= live + live / OF_SMALL_LIVE
-    }
-}
-
 impl Coordinator {
-    /// Returns whether the slabs of the taker's pool are nearly full.
-    pub(super) fn has_full_slabs(&self, want: &Want, taker: Taker, shards: &mut dyn Shards) -> bool {
-        let mut slabs = Slabs::default();
-        self.shards_of(self.pool_of(taker.shard)).for_each(|id| shards.with(id, |shard| slabs.add(shard)));
-        slabs.are_full(want, self.granularity())
-    }
-
     /// Serves a small request from a guarded block of its own side, or a guarded slab of its home.
     pub(super) fn guarded_way(&mut self, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
         if !self.guards() {

@@ -17,8 +17,7 @@
 //!
 //! a small request:
 //! the home grows, within the slack (balanced and behind: up to the cap)
-//!   └▶ a guarded block or slab at home ─▶ the home grows, where all slabs are nearly full
-//!        └▶ a loan out of a slab ─▶ the home grows ─▶ a loan of less than a slab
+//!   └▶ a guarded block or slab at home ─▶ a loan out of a slab ─▶ the home grows ─▶ a loan of less than a slab
 //! ```
 
 use alloc::boxed::Box;
@@ -181,11 +180,6 @@ impl Coordinator {
             }
         } else {
             if let Some(way) = self.guarded_way(&want, taker, shards) {
-                return Some(way);
-            }
-            if self.has_full_slabs(&want, taker, shards)
-                && let Some(way) = self.grow_home(climb, &want, (taker, When::BehindWait), room, shards)
-            {
                 return Some(way);
             }
             if let Some(way) = self.small_loan(&want, taker, shards) {

@@ -143,18 +143,6 @@ fn what_is_known_does_not_come_before_a_plan_that_waits_for_its_turn() {
     assert!(device.finish(&mut waits, 2).is_some(), "there is room for it now");
 }
 
-/// A small request borrows no gap of slabs that are nearly full: its home grows.
-#[test]
-fn what_is_known_does_not_come_before_a_slab_where_all_are_full() {
-    let mut device = Device::with_slack(Growth::Tight, 0.0);
-    let small = |device: &mut Device| device.hit(0, MIB / 2).unwrap_or_else(|| device.allocate(0, MIB / 2));
-    let fill: Vec<_> = (0..80).map(|_| small(&mut device)).collect();
-    device.free(fill[79], 5);
-    device.poll();
-    let (held, _) = ask(&mut device, 1, 512);
-    assert_eq!(held.shard, 1);
-}
-
 /// Frees a block of stream 1 that stream 2 uses up to tick 200, which it is not known to have reached.
 fn free_in_use(device: &mut Device, held: Held) {
     device.shards[1].record_stream(held.grant.block, StreamId(2));

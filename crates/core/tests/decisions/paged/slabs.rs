@@ -200,26 +200,3 @@ fn guarded_memory_serves_small_requests_once_the_slack_is_used_up() {
         assert_eq!(device.allocate(0, 8 * MIB).grant.size, 8 * MIB, "all of it is one block");
     }
 }
-
-/// Where the slabs of all streams are nearly full, a stream has slabs of its own beyond the slack, rather than a gap
-/// between another stream's blocks for each request. Where they are not, it borrows.
-#[test]
-fn a_home_grows_by_a_slab_where_all_slabs_are_nearly_full() {
-    for (every, lender) in [(16, 1), (2, 0)] {
-        let mut device = Device::new(Growth::Tight, 1 << 30);
-        let held: Vec<_> = (0..600).map(|_| small(&mut device)).collect();
-        assert_eq!(device.reserved(), 300 * MIB, "they are all full");
-        for (at, held) in held.into_iter().enumerate() {
-            if at % every == 0 {
-                device.free(held, 1);
-            }
-        }
-        let mut serve = |requests: usize| -> Vec<usize> {
-            let one = |device: &mut Device| device.hit(1, SMALL).unwrap_or_else(|| device.allocate(1, SMALL)).shard;
-            (0..requests).map(|_| one(&mut device)).collect()
-        };
-        assert!(serve(24).iter().all(|&shard| shard == 1), "the slack allows 6 slabs");
-        assert!(serve(40).iter().all(|&shard| shard == lender), "one block in {every} is free");
-        device.check();
-    }
-}
