@@ -2,14 +2,11 @@
 
 use alloc::vec::Vec;
 
-use millpond_backend::Point;
-
 use super::job::Job;
 use super::tiles::{Idle, Taker, When};
 use super::ways::Way;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{ShardId, Side};
-use crate::shard::{Shard, Tile};
 use crate::size::Want;
 
 impl Coordinator {
@@ -52,41 +49,6 @@ impl Coordinator {
     pub(super) fn ready_loan(&mut self, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
         let ready = self.shortest_ready(self.neighbours(taker.shard), want, taker, shards)?;
         Some(self.take(ready, want, taker, shards))
-    }
-
-    /// Serves a request from the free block, of all streams, for which the shortest wait is needed. So streams that
-    /// run side by side are held up as little as can be.
-    pub(super) fn soonest_way(&mut self, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
-        if !self.guards() {
-            return None;
-        }
-        let mut best: Option<((u64, u64), Idle)> = None;
-        for id in self.neighbours(taker.shard).chain([taker.shard]) {
-            shards.with(id, |shard| {
-                for tile in shard.tiles_at_least(want.rounded) {
-                    let Some(lag) = self.lag(taker, shard, &tile) else { continue };
-                    let key = (lag, tile.end - tile.begin);
-                    if best.is_none_or(|(least, _)| key < least) {
-                        best = Some((key, Idle { shard: id, tile }));
-                    }
-                }
-            });
-        }
-        let (_, idle) = best?;
-        Some(self.take(idle, want, taker, shards))
-    }
-
-    /// Returns how many ticks the stream that is the farthest behind has to pass before a free block can be used by a
-    /// stream, or `None` if the stream cannot wait for that.
-    fn lag(&self, taker: Taker, shard: &Shard, tile: &Tile) -> Option<u64> {
-        let until = Point { stream: shard.stream(), tick: tile.last_use.tick() };
-        shard.guards_of(tile.block).iter().chain([until]).try_fold(0, |most: u64, point| {
-            match self.when(taker, point) {
-                When::Now => Some(most),
-                When::BehindWait => Some(most.max(point.tick.0.saturating_sub(self.pending.reached(point.stream).0))),
-                When::Later => None,
-            }
-        })
     }
 
     /// Returns the shortest part of a free block of some shards that can be used now and is long enough.

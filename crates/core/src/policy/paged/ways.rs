@@ -13,7 +13,7 @@
 //! balanced, while the device is behind, and streams run side by side, or little memory suffices:
 //! what is ready of a free block at home ─▶ the home grows, within the slack
 //!   └▶ what is ready, not gathered: a loan ─▶ own kept window ─▶ any kept window
-//!        └▶ the home grows, up to a cap ─▶ the free block that is ready soonest ─▶ windows as above, behind waits
+//!        └▶ the home grows, up to a cap ─▶ loans and windows as above, behind waits
 //!
 //! a small request:
 //! the home grows, within the slack (balanced and behind: up to the cap)
@@ -162,9 +162,6 @@ impl Coordinator {
                 return Some(way);
             }
             if let Some(way) = self.grow_home(climb, &want, (taker, When::Now), left(cap, reserved), shards) {
-                return Some(way);
-            }
-            if is_large && let Some(way) = self.soonest_way(&want, taker, shards) {
                 return Some(way);
             }
         }

@@ -69,31 +69,19 @@ fn a_part_that_others_have_used_meanwhile_is_not_ready() {
     }
 }
 
-/// Where no page can be created, `balanced` takes the block that is ready soonest, and `tight` the one that fits best.
+/// Where no page can be created, the block that fits best is taken behind a wait, whichever is ready sooner.
 #[test]
-fn balanced_waits_for_what_is_ready_soonest() {
-    for (growth, shard, tick) in [(Growth::Balanced, 2, 110), (Growth::Tight, 1, 150)] {
+fn where_nothing_may_be_created_the_best_fit_is_waited_for() {
+    for growth in [Growth::Balanced, Growth::Tight] {
         let mut device = Device::new(growth, 100 * MIB);
         let (short, long) = (device.allocate(1, 40 * MIB), device.allocate(2, 60 * MIB));
         device.free(short, 150);
         device.free(long, 110);
         device.steps.clear();
-        assert_eq!(device.allocate(0, 40 * MIB).shard, shard, "{growth:?}");
+        assert_eq!(device.allocate(0, 40 * MIB).shard, 1, "{growth:?}");
         let waits: Vec<_> = device.steps.iter().filter(|step| is_stream_wait(step)).cloned().collect();
-        let points = vec![point(shard as u32, tick)];
-        assert_eq!(waits, [Step::StreamWait { stream: StreamId(0), points }]);
+        assert_eq!(waits, [Step::StreamWait { stream: StreamId(0), points: vec![point(1, 150)] }]);
     }
-}
-
-/// Of two blocks for which equally long waits are needed the shorter one is taken, and none that the stream cannot wait
-/// for.
-#[test]
-fn of_equally_long_waits_the_best_fit_is_taken() {
-    let mut device = Device::new(Growth::Balanced, 100 * MIB);
-    let (short, long) = (device.allocate(1, 40 * MIB), device.allocate(2, 60 * MIB));
-    device.free(long, 110);
-    device.free(short, 110);
-    assert_eq!(device.allocate(0, 40 * MIB).shard, 1);
 }
 
 /// Returns whether a request waits for another stream, 40 MiB of which are free behind a point, rather than that pages
