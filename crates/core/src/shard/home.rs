@@ -2,7 +2,7 @@
 
 use millpond_backend::StreamId;
 
-use super::{Grant, Shard, Tile, Uses};
+use super::{Grant, Shard, Tile};
 use crate::block::State;
 use crate::books::Points;
 use crate::ids::{BlockId, Side, Slot};
@@ -111,12 +111,6 @@ impl Shard {
         }
         self.note_lent(&grant);
         grant
-    }
-
-    /// Returns the bytes that are lent to a stream now.
-    pub(crate) fn lent_to(&self, borrower: StreamId) -> u64 {
-        let is_lent = |uses: &Uses| uses.is_lent && uses.streams.contains(&borrower);
-        self.uses.iter().filter(|(_, uses)| is_lent(uses)).map(|(id, _)| self.blocks[id].size).sum()
     }
 
     /// Notes that claimed memory is in use through a window from now on.

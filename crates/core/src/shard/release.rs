@@ -26,12 +26,6 @@ impl Shard {
         block.state == State::Free && !block.is_split() && !self.segments[block.slot].is_expandable()
     }
 
-    /// Returns the bytes of whole free pages on a side.
-    pub(crate) fn whole_free_bytes(&self, side: Side) -> u64 {
-        let bytes_of = |block| self.pages_in(block).map(|(_, page)| page.bytes).sum::<u64>();
-        self.free_blocks(side).map(|(block, _)| bytes_of(block)).sum()
-    }
-
     /// Claims every free block of a side that is a whole segment or has whole pages inside it.
     pub(crate) fn claim_releasable(&mut self, side: Side) -> Vec<BlockId> {
         let goes = |block: &BlockId| self.is_whole_segment(*block) || self.whole_pages(*block).is_some();

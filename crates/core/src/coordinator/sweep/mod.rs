@@ -30,17 +30,9 @@ struct Candidate {
 pub(crate) struct Sweep {
     candidates: VecDeque<Candidate>,
     scope: Scope,
-    until: Until,
+    /// The sweep stops, though it has candidates left, once no more than this number of bytes are reserved.
+    down_to: u64,
     stage: Stage,
-}
-
-/// When a sweep stops, though it has candidates left.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Until {
-    /// Once no more than this number of bytes are reserved.
-    Reserved(u64),
-    /// Once this number of bytes is released, whatever other plans create meanwhile.
-    Left(u64),
 }
 
 /// What a sweep releases.
@@ -70,33 +62,18 @@ enum Stage {
 impl Sweep {
     /// Returns the sweep of these claimed blocks, which first waits for their last uses.
     pub(crate) fn waiting(blocks: Vec<(ShardId, BlockId)>, scope: Scope, down_to: u64) -> Self {
-        Self { stage: Stage::Wait, scope, until: Until::Reserved(down_to), ..Self::idle(blocks) }
+        Self { stage: Stage::Wait, scope, down_to, ..Self::idle(blocks) }
     }
 
     /// Returns the sweep of these claimed blocks, of which those that are in use stay.
     pub(crate) fn idle(blocks: Vec<(ShardId, BlockId)>) -> Self {
         let candidates = blocks.into_iter().map(|(shard, block)| Candidate { shard, block }).collect();
-        Self { candidates, scope: Scope::Listed, until: Until::Reserved(0), stage: Stage::Next }
-    }
-
-    /// Has the sweep stop once this number of bytes is released.
-    pub(crate) fn up_to(self, bytes: u64) -> Self {
-        Self { until: Until::Left(bytes), ..self }
+        Self { candidates, scope: Scope::Listed, down_to: 0, stage: Stage::Next }
     }
 
     /// Returns the number of bytes that are still to be released, where this many are reserved.
     fn excess(&self, reserved: u64) -> u64 {
-        match self.until {
-            Until::Reserved(bytes) => reserved.saturating_sub(bytes),
-            Until::Left(bytes) => bytes,
-        }
-    }
-
-    /// Notes that this number of bytes is released.
-    fn note_released(&mut self, bytes: u64) {
-        if let Until::Left(left) = &mut self.until {
-            *left = left.saturating_sub(bytes);
-        }
+        reserved.saturating_sub(self.down_to)
     }
 
     /// Returns the phase that sweeps, or the one that follows if there is nothing to release.
@@ -181,13 +158,12 @@ impl Coordinator {
 
     fn release_segment(
         &mut self,
-        mut sweep: Sweep,
+        sweep: Sweep,
         then: Box<Phase>,
         (shard, block): (ShardId, BlockId),
         shards: &mut dyn Shards,
     ) -> Turned {
         let (slot, bytes, side) = shards.with(shard, |s| s.forget_whole(block));
-        sweep.note_released(bytes);
         let then = Phase::Sweep(sweep, then);
         self.headroom.lose_segment(side, bytes);
         self.pools.lose(self.pool_of(shard), side, bytes);
@@ -254,7 +230,6 @@ impl Coordinator {
     ) -> Sweep {
         let (side, emptied) = shards.with(shard, |s| s.unmapped_pages(block));
         self.headroom.lose(side, bytes);
-        sweep.note_released(bytes);
         self.note_progress(plan);
         if let Some((slot, id)) = emptied {
             sweep.stage = Stage::Emptied { shard, slot, id };
@@ -326,21 +301,5 @@ mod tests {
         let one = || vec![(ShardId(0), BlockId(0))];
         assert_eq!(Sweep::waiting(one(), Scope::Listed, 0).stage, Stage::Wait);
         assert_eq!(Sweep::idle(one()).stage, Stage::Next);
-    }
-
-    /// What other plans create while a sweep goes on is no reason to release more, unless the sweep is to bring down
-    /// what is reserved.
-    #[test]
-    fn a_sweep_stops_by_what_it_released_or_by_what_is_reserved() {
-        let mut sweep = Sweep::idle(vec![]).up_to(10);
-        assert_eq!((sweep.excess(100), sweep.excess(200)), (10, 10));
-        sweep.note_released(4);
-        assert_eq!(sweep.excess(300), 6);
-        sweep.note_released(7);
-        assert_eq!(sweep.excess(300), 0);
-        let mut sweep = Sweep::waiting(vec![], Scope::Listed, 90);
-        assert_eq!((sweep.excess(100), sweep.excess(80)), (10, 0));
-        sweep.note_released(4);
-        assert_eq!(sweep.excess(100), 10, "what is reserved tells it");
     }
 }

@@ -95,19 +95,8 @@ pub(super) struct Knows {
     pub(super) times: Times,
     /// What the next attempt has to do without.
     pub(super) lacks: Lacks,
-    pub(super) released: Released,
     /// The points that the plan waited for last: waiting for the same ones again leads nowhere.
     waited: Points,
-}
-
-/// What streams at rest release for a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Released {
-    /// The number of bytes up to which the home may grow, as that many were reserved before anything was released. 0 if
-    /// nothing is.
-    pub(super) up_to: u64,
-    /// The number of bytes that are still to be released.
-    pub(super) left: u64,
 }
 
 /// How far the streams are, as the plan knows it.

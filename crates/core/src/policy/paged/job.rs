@@ -383,9 +383,6 @@ impl Coordinator {
             let live = self.live_in_pool(shard, shards) + want.rounded;
             self.note_live(shard, live);
         }
-        if job.pieces.iter().any(|piece| piece.shard != shard) {
-            self.note_borrowed(shard, shards);
-        }
         let grant = match job.target {
             Target::Home => {
                 let Some(Grown { ground, guards, pages, .. }) = job.growth else {

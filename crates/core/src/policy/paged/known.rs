@@ -36,10 +36,7 @@ impl Coordinator {
     pub(super) fn lend_known(&mut self, climb: &Climb, plan: &Plan, shards: &mut dyn Shards) -> Option<Turned> {
         let (shard, want) = plan.request.allocation();
         let may_lend = self.guards() && self.pending.waiters() == 0 && !self.pending.has_captures();
-        if !may_lend || climb.knows.released.up_to > 0 {
-            return None;
-        }
-        if self.paging.growth == Growth::Balanced && self.paging.pace.had_better_ask() {
+        if !may_lend || (self.paging.growth == Growth::Balanced && self.paging.pace.had_better_ask()) {
             return None;
         }
         let taker = self.taker(climb, plan);
@@ -48,9 +45,6 @@ impl Coordinator {
         let room = self.room(&climb.knows, plan);
         let left = self.paging.slack.eager(high).saturating_sub(self.reserved_for(shard)).min(room);
         if left >= sizes::least(self.granularity()) {
-            return None;
-        }
-        if self.is_due(climb, shard) && self.may_get_memory(shard, want.rounded, (high, room), shards) {
             return None;
         }
         let (idle, bytes) = match want.side {
@@ -94,7 +88,6 @@ impl Coordinator {
             self.note_live(shard, live);
         }
         self.note_loan(lender, shard, shards);
-        self.note_borrowed(shard, shards);
         let grant = self.settled(lender, grant, shards);
         Some(Phase::end(Step::Lend { lender, grant }))
     }

@@ -1,8 +1,7 @@
 //! How many blocks homes have lent and borrowed.
 //!
 //! A shard counts a block that it lends as one of its own grants, though another stream works in it. How much each
-//! stream does is therefore told by both numbers: [`borrowers`](super::borrowers) asks which streams are at rest, and
-//! [`pace`](super::pace) how fast each comes on.
+//! stream does is therefore told by both numbers, and [`pace`](super::pace) asks how fast each comes on.
 
 use alloc::collections::BTreeMap;
 
@@ -46,9 +45,8 @@ impl Coordinator {
         }
     }
 
-    /// Prepares for grants that are counted from 0 on: loans are, too, and which streams are at rest stays known.
-    pub(crate) fn count_grants_anew(&mut self, shards: &mut dyn Shards) {
-        self.rebase_borrowers(shards);
+    /// Prepares for grants that are counted from 0 on: loans are, too.
+    pub(crate) fn count_grants_anew(&mut self) {
         self.paging.loans.0.clear();
     }
 

@@ -10,13 +10,12 @@
 //! [`small`] has the ways of small requests. A [`job`] claims what that needs, has the driver calls made, and books
 //! what they changed. An attempt that cannot be served waits for the [`oldest`] points and is made again, until
 //! nothing is left to wait for: [`climb`] is that ladder. [`waited`] remembers which points streams have waited for on
-//! the device, [`loans`] how much was lent, and [`borrowers`] which streams borrow often. [`pace`] finds out whether
+//! the device, and [`loans`] how much was lent. [`pace`] finds out whether
 //! streams run side by side. [`sizes`] determines how large pages are made, and how many are made before anything
 //! else.
 
 mod attempt;
 mod blocks;
-mod borrowers;
 mod climb;
 mod delay;
 mod ended;
@@ -115,7 +114,6 @@ pub(crate) struct Paging {
     slack: sizes::Slack,
     pub(crate) windows: Windows,
     waited: waited::Waited,
-    borrowers: borrowers::Borrowers,
     loans: loans::Loans,
     /// The pools in which small requests of some stream go past guarded memory.
     goes_past: BTreeSet<PoolId>,
@@ -136,9 +134,7 @@ impl Paging {
     }
 
     /// Forgets what a program that is over asked for: the next one may be far smaller.
-    pub(crate) fn begin_anew(&mut self) {
-        self.borrowers = borrowers::Borrowers::default();
-    }
+    pub(crate) fn begin_anew(&mut self) {}
 
     /// Forgets a pool that has no shard any more.
     pub(crate) fn forget_pool(&mut self, pool: PoolId) {

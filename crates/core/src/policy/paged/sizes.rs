@@ -16,9 +16,6 @@ const MOST_BYTES: u64 = 64 * MIB;
 /// The number of bytes that count as live besides those that are, where pages are created before free memory is
 /// gathered: a small program would gather for every request otherwise. At the default slack they allow 8 MiB.
 const LIVE_BESIDES: u64 = 400 * MIB;
-/// The largest number of streams that borrow often for each of which more may be created: where there are more, they
-/// share that.
-const BORROWERS_MAX: u64 = 16;
 /// The number of bytes that may be reserved beyond 2.2 times the most that was ever live, rather than that a stream
 /// waits for another one.
 const IN_FLIGHT_BYTES: u64 = 8 * MIB;
@@ -47,14 +44,6 @@ impl Slack {
     /// the slack. The rest of it is for what a page, or the memory beside a live block, has too much.
     pub(super) fn eager(self, high_live: u64) -> u64 {
         high_live.saturating_add(self.of(high_live.saturating_add(LIVE_BESIDES), 2, 5))
-    }
-
-    /// Returns the number of reserved bytes up to which pages are created for streams that borrow often, where there
-    /// are that many of them: at the default slack 4 MiB for each of up to 16, and 8 MiB for those streams that came
-    /// before the slack was used up.
-    pub(super) fn for_borrowers(self, high_live: u64, streams: u64) -> u64 {
-        let besides = LIVE_BESIDES + streams.min(BORROWERS_MAX) * (LIVE_BESIDES / 2);
-        high_live.saturating_add(self.of(besides, 2, 5))
     }
 
     /// Returns a fraction of the slack's share of a number of bytes, rounded down.
@@ -125,13 +114,6 @@ mod tests {
             assert_eq!(cap_in_flight(Spends::Little, slack, live), few.max(slack.eager(live)), "{live}");
             assert_eq!(cap_in_flight(Spends::Nothing, slack, live), slack.eager(live), "{live}");
         }
-    }
-
-    #[test]
-    fn each_stream_that_borrows_often_may_have_some_bytes() {
-        let of = |share, streams| (Slack::new(share).for_borrowers(600 * MIB, streams) - 600 * MIB) / MIB;
-        assert_eq!([of(0.05, 0), of(0.05, 1), of(0.05, 16), of(0.05, 17)], [8, 12, 72, 72]);
-        assert_eq!((of(0.0, 16), of(0.1, 1)), (0, 24), "by the slack");
     }
 
     #[test]

@@ -6,7 +6,6 @@
 //!
 //! ```text
 //! a free block at home ─▶ the home grows, within the slack
-//!   └▶ after many loans: the home grows, by little or in place of what others release
 //!   └▶ a loan ─▶ own kept window ─▶ own memory gathered ─▶ any kept window ─▶ any memory gathered
 //!        └▶ all memory gathered, and what is missing created ─▶ the home grows by all of it ─▶ refused
 //!
@@ -23,7 +22,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::climb::{Climb, Released};
+use super::climb::Climb;
 use super::gathered::Gathered;
 use super::job::{Job, spoiled};
 use super::overview::Overview;
@@ -58,8 +57,6 @@ pub(super) enum Way {
     Segment(u64),
     /// Windows end first, by these calls, as too many pages are mapped in them.
     End(Vec<PageCall>),
-    /// Free memory of streams at rest has to be released first.
-    Release(Released),
     /// Pages would be created, and what the device's budget leaves has to be asked for first.
     Budget,
 }
@@ -68,14 +65,11 @@ impl Coordinator {
     /// Takes the first way that serves the request.
     pub(super) fn find_way(
         &mut self,
-        mut climb: Climb,
+        climb: Climb,
         overview: &Overview,
         plan: &mut Plan,
         shards: &mut dyn Shards,
     ) -> Option<Turned> {
-        if let Some(sweep) = self.release_at_rest(&mut climb, plan, shards) {
-            return Some(sweep.then(climb.again()).turn());
-        }
         let way = self.first_way(&climb, overview, plan, shards)?;
         Some(match way {
             Way::Job(job) => job.begin(climb).turn(),
@@ -108,10 +102,6 @@ impl Coordinator {
             }
             Way::End(calls) => Phase::call(Batch::new(calls, Purpose::EndWindows(policy::Climb::Pages(climb)))),
             Way::Budget => climb.again().after(Step::Budget),
-            Way::Release(released) => {
-                climb.knows.released = released;
-                climb.again().turn()
-            }
             Way::Range(addresses) => self.new_range_for(policy::Climb::Pages(climb), addresses, plan, shards),
         })
     }
@@ -149,9 +139,6 @@ impl Coordinator {
             return Some(way);
         }
         if let Some(way) = self.grow_home(climb, &want, (taker, first), eager, shards) {
-            return Some(way);
-        }
-        if let Some(way) = self.own_memory(climb, &want, (taker, first), (high, room), shards) {
             return Some(way);
         }
         if cautious {
@@ -196,20 +183,8 @@ impl Coordinator {
         &mut self,
         climb: &Climb,
         want: &Want,
-        by: (Taker, When),
-        most: u64,
-        shards: &mut dyn Shards,
-    ) -> Option<Way> {
-        self.grow_home_by(climb, want, by, (0, most), shards)
-    }
-
-    /// Does the same by at least this number of bytes.
-    pub(super) fn grow_home_by(
-        &mut self,
-        climb: &Climb,
-        want: &Want,
         (taker, latest): (Taker, When),
-        (least, most): (u64, u64),
+        most: u64,
         shards: &mut dyn Shards,
     ) -> Option<Way> {
         let unit = sizes::least(self.granularity());
@@ -218,7 +193,7 @@ impl Coordinator {
         }
         let (bytes, joins) = match want.side {
             Side::Small => (unit, false),
-            Side::Large => (want.rounded.max(least), true),
+            Side::Large => (want.rounded, true),
         };
         let mut growth = shards.with(taker.shard, |shard| shard.growth(bytes, joins));
         if let Some(tile) = growth.as_ref().and_then(|growth| growth.before).filter(|tile| tile.is_marked)

@@ -1,7 +1,6 @@
 //! `paged`, step by step: windows and the memory behind them, slabs, plans that fail, and operations of other threads.
 
 mod beside;
-mod borrowers;
 mod budget;
 mod device;
 mod ending;
