@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::player::{empty_slots, play};
+use super::process::thread_cpu;
 use super::spread::Spread;
 use crate::subject::Subject;
 use crate::workload::{Op, Workload};
@@ -139,14 +140,6 @@ fn used<T>(slots: &mut [Option<T>]) -> &mut [Option<T>] {
     let margin = margin::<T>();
     let end = slots.len() - margin;
     &mut slots[margin..end]
-}
-
-/// Returns how long this thread has run on a processor: the first number of Linux's `schedstat`.
-fn thread_cpu() -> Option<Duration> {
-    // The number is brought up to date when the scheduler runs.
-    thread::yield_now();
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    Some(Duration::from_nanos(text.split(' ').next()?.parse().ok()?))
 }
 
 impl<S> Team for Members<S>
