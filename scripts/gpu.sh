@@ -7,6 +7,7 @@
 #   tests, sanitizer  for CUDA. They want NVRTC: NVRTC names the file if neither the loader nor python3 knows it
 #   peers             PyTorch's allocator and others, turn by turn with this one, on the first CUDA device; they have to
 #                     be there, with a C++ compiler (scripts/gpu-peers.sh says more)
+#   scale             streams and threads on the first CUDA device: how the cost grows with their number
 #   soak              every trace by 8 threads under every policy, every block checked, SOAK_SECONDS in all (600 unless
 #                     set), sizes divided by SOAK_SCALE (2 unless set); RESULTS/soak has a file for each
 #   two               for CUDA on two GPUs: the device tests together, ROUNDS times (3 unless set), none longer than
@@ -15,7 +16,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 [ "$#" -ge 2 ] || usage
 action="$1" folder="$2"
 shift 2
@@ -41,14 +42,14 @@ place() {
 
 if [ "$action" = build ]; then
     cargo build --release -p millpond-cli
-    cargo build --release -p millpond-benches --features cuda --bin millpond-gpu-bench
+    cargo build --release -p millpond-benches --features cuda --bin millpond-gpu-bench --bin scale
     mkdir -p "$folder"
-    for program in millpond millpond-gpu-bench; do
+    for program in millpond millpond-gpu-bench scale; do
         strip -o "$folder/$program" "${CARGO_TARGET_DIR:-target}/release/$program"
     done
     place tests -p millpond-cuda --all-features --test device --test kernels --test conformance
     place examples -p millpond-examples "${examples[@]/#/--example=}" "${everywhere[@]/#/--example=}"
-    ls -l "$folder"/millpond* "$folder"/{tests,examples}/*
+    ls -l "$folder"/{millpond*,scale} "$folder"/{tests,examples}/*
     exit 0
 fi
 [ "$action" = run ] && [ "$#" -ge 1 ] || usage
@@ -151,6 +152,7 @@ threads() {
         "$millpond" replay --touch --threads 8 --passes 1 --device "$device" --pattern random --scale 8 || return 1
     done
 }
+scale() { "$folder/scale" --cuda 0 --seconds 10; }
 bench() { for device in "${devices[@]}"; do "$millpond" bench --device "$device" || return 1; done; }
 peers() {
     local program status=0
@@ -245,7 +247,7 @@ for part in "${parts[@]}"; do
     case "$part" in
         touch) run=touch_all ;;
         devices | conformance | sameness | traces | threads | bench | growth) ;;
-        tests | sanitizer | peers | soak | two) ;;
+        tests | sanitizer | peers | scale | soak | two) ;;
         *) echo "gpu.sh: no part is called '$part'" >&2; exit 2 ;;
     esac
     echo "== $part" >&2
