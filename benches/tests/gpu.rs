@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use millpond_benches::gpu::case::{GPU_CASES, GpuCase};
 use millpond_benches::gpu::compare::{Comparison, Outcome, Row, Single};
@@ -14,8 +15,11 @@ use millpond_benches::gpu::page::{CSV_HEAD, csv, table};
 use millpond_benches::gpu::peer::{Peer, served};
 use millpond_benches::gpu::task::Scratch;
 use millpond_benches::measure::Meter;
+use millpond_benches::scale::{self, streams, threads};
 use millpond_benches::subject::{CLASSIC, EXPANDABLE, PAGED};
+use millpond_benches::workload::read_trace;
 use millpond_cuda::Cuda;
+use millpond_replay::Replay;
 
 const STAND_IN: &str = env!("CARGO_BIN_EXE_stand-in-peer");
 
@@ -152,4 +156,26 @@ fn the_program_says_whom_it_serves() {
     assert_eq!(names[..2], ["malloc", "cudaMalloc"]);
     let error = served(Path::new("/nonexistent/peers")).expect_err("there is none");
     assert!(error.to_string().starts_with("/nonexistent/peers cannot be started: "), "{error}");
+}
+
+#[test]
+fn streams_and_threads_are_measured_on_a_device() {
+    millpond_cuda_driver::install().expect("the simulator is built with the tests");
+    let open = || Ok(Cuda::open(0)?);
+    let timing = streams::Timing { warm: Duration::ZERO, turn: Duration::ZERO, rounds: 1 };
+    let cells = streams::measure(open, (PAGED, 4 << 20, streams::Start::AtPeak), &[1, 3], timing).expect("it fits");
+    let seen: Vec<_> = cells.iter().map(|cell| (cell.pair_ns.len(), cell.driver_calls)).collect();
+    assert_eq!(seen, [(1, 0.0); 2]);
+
+    let replay = Replay::new(&read_trace("prefetch").expect("the corpus has it").scaled_down(8));
+    let timing = threads::Timing { rounds: 1, turn: Duration::ZERO, bound: Duration::MAX };
+    let measured = threads::measure(open, &replay, 2, timing).expect("it fits");
+    let seen = measured.map(|measured| (measured.slowest.warm.len(), measured.cpu.warm.len(), measured.refused));
+    assert_eq!(seen, [(1, 1, 0); 2]);
+
+    let traces = PathBuf::from("unused");
+    let effort = scale::Effort { operations: 1, churn: 1, bound: Duration::ZERO, traces };
+    for case in scale::Table::ALL.into_iter().flat_map(scale::Table::cases).filter(|case| !case.is_for_devices()) {
+        assert!(case.rows_on(open, &effort).is_err(), "{} is for the simulated device alone", case.name());
+    }
 }
