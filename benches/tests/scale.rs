@@ -13,11 +13,12 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn the_page_has_the_rows_of_all_processes_and_is_recorded_as_it_is_printed() {
-    let record = std::env::temp_dir().join(format!("millpond-scale-{}.md", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("millpond-scale-{}", std::process::id()));
+    let record = folder.join("new/scale.md");
     let path = record.to_str().expect("the folder's name is text");
     let output = scale(&["churn/pools/in-turn", "--churn", "3", "--machine", "mine", "--record", path]);
     let recorded = std::fs::read_to_string(&record);
-    _ = std::fs::remove_file(&record);
+    _ = std::fs::remove_dir_all(&folder);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let page = text(&output.stdout);
     assert_eq!(recorded.expect("it was written"), page);
@@ -35,6 +36,9 @@ fn a_part_that_names_nothing_and_a_case_that_fails_are_errors() {
     assert!(!nothing.status.success() && text(&nothing.stderr).contains("--list names them all"));
     let listed = text(&scale(&["--list", "threads/gpt2_train"]).stdout);
     assert_eq!(listed.lines().count(), 3, "{listed}");
+    // Before anything is measured.
+    let unwritten = scale(&["churn", "--record", "."]);
+    assert!(!unwritten.status.success() && !text(&unwritten.stderr).contains("churn/"), "{}", text(&unwritten.stderr));
     // Its rows are missing, and the page is whole otherwise.
     let failed = scale(&["threads/gpt2_train/1", "--traces", "nowhere"]);
     assert!(!failed.status.success());

@@ -116,38 +116,39 @@ fn print_page(options: &Options) -> Result<(), Box<dyn Error>> {
         tables.iter().flat_map(|(_, cases)| cases).for_each(|case| println!("{}", case.name()));
         return Ok(());
     }
-    let mut page = Page { text: String::new() };
-    page.add(&top(options));
+    let mut page = Page { text: String::new(), record: options.record.clone() };
+    page.add(&top(options))?;
     let mut failed = Vec::new();
     for (table, cases) in tables.into_iter().filter(|(_, cases)| !cases.is_empty()) {
-        page.add(&format!("\n{}", table.head()));
+        page.add(&format!("\n{}", table.head()))?;
         for case in cases {
             let begun = Instant::now();
             match rows_of_another_process(&case.name()) {
-                Ok(rows) => page.add(&rows),
+                Ok(rows) => page.add(&rows)?,
                 Err(error) => failed.push(format!("{}: {error}", case.name())),
             }
             eprintln!("{}: {:.1} s", case.name(), begun.elapsed().as_secs_f64());
         }
     }
     if let Some(load) = load() {
-        page.add(&format!("\nSystem load after it (1, 5 and 15 minutes, runnable): {load}.\n"));
-    }
-    if let Some(path) = &options.record {
-        fs::write(path, &page.text).map_err(|error| format!("{}: {error}", path.display()))?;
+        page.add(&format!("\nSystem load after it (1, 5 and 15 minutes, runnable): {load}.\n"))?;
     }
     if failed.is_empty() { Ok(()) } else { Err(failed.join("; ").into()) }
 }
 
-/// A page that is printed as it grows.
+/// A page that is printed, and recorded, as it grows: a run that is cut short keeps what it has measured.
 struct Page {
     text: String,
+    record: Option<PathBuf>,
 }
 
 impl Page {
-    fn add(&mut self, text: &str) {
+    fn add(&mut self, text: &str) -> Result<(), Box<dyn Error>> {
         print!("{text}");
         self.text += text;
+        let Some(path) = &self.record else { return Ok(()) };
+        let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
+        Ok(folder.and_then(|()| fs::write(path, &self.text)).map_err(|error| format!("{}: {error}", path.display()))?)
     }
 }
 
