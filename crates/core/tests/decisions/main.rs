@@ -3,6 +3,7 @@
 mod checkpoints;
 mod claims;
 mod contention;
+mod driver;
 mod grants;
 mod interleave;
 mod looks;
