@@ -1,12 +1,12 @@
 //! Private pools and captures: what stays in a pool, what goes back of it and when, and which streams are left alone.
 
-use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
+use millpond_backend::{PageCaps, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy, PoolFlags, Segments, Settings};
-use millpond_core::{Coordinator, DeviceFacts, Freed, Grant, Outcome, Plan, PoolId, Report, Shard, ShardId, Step};
+use millpond_core::{Plan, PoolId, ShardId, Step};
 use millpond_trace::Random;
 
-const MIB: u64 = 1 << 20;
-const ANY: Tick = Tick(u64::MAX);
+use crate::driver::{Device, Facts, Held, MIB, empty_cache, is_stream_wait, is_wait, point};
+
 const POLICIES: [Policy; 5] = [
     Policy::Classic(Segments::Plain),
     Policy::Classic(Segments::Expandable),
@@ -15,163 +15,83 @@ const POLICIES: [Policy; 5] = [
     Policy::Direct,
 ];
 
-struct Device {
-    coordinator: Coordinator,
-    shards: Vec<Shard>,
-    /// The tick that each stream has reached when it is asked or waited for.
-    reached: Vec<Tick>,
-    /// Whether a wait ends once its points are reached, rather than with what the streams have reached.
-    waits: bool,
-    steps: Vec<Step>,
+/// Opens a shard of each of these streams and pools. A wait comes back with what the streams have reached.
+fn opened(settings: Settings, shards: &[(u32, PoolId)], pages: PageCaps) -> Device {
+    let facts = Facts { pages: Some(pages), shards: shards.to_vec(), ..Facts::new(settings, 0) };
+    let mut device = Device::of(&facts);
+    device.gpu.waits_in_vain = true;
+    device
 }
 
-/// A block that is held, with the shard that it belongs to.
-type Held = (usize, Grant);
-
-impl Device {
-    /// Opens a shard of each of these streams and pools.
-    fn new(settings: Settings, opened: &[(u32, PoolId)], pages: PageCaps) -> Self {
-        let facts = DeviceFacts { total_bytes: 1 << 30, reuse: Reuse::InOrder, pages: Some(pages), stream_wait: true };
-        let mut coordinator = Coordinator::new(settings, facts);
-        let shards = opened.iter().map(|&(stream, pool)| coordinator.open_shard(StreamId(stream), pool)).collect();
-        Self { coordinator, shards, reached: vec![Tick(100); opened.len()], waits: false, steps: Vec::new() }
-    }
-
-    /// Returns a device with shards 0 and 1 of two streams in the default pool, and 2 and 3 of the same streams in a
-    /// private pool, which is held.
-    fn scene(policy: Policy) -> (Self, PoolId) {
-        Self::scene_on(policy, PageCaps::new(2 * MIB))
-    }
-
-    fn scene_on(policy: Policy, pages: PageCaps) -> (Self, PoolId) {
-        let pool = PoolId(1);
-        let opened = [(0, PoolId::DEFAULT), (1, PoolId::DEFAULT), (0, pool), (1, pool)];
-        let mut device = Self::new(Settings { policy, ..Settings::default() }, &opened, pages);
-        device.coordinator.hold_pool(pool);
-        (device, pool)
-    }
-
-    fn end(&mut self, plan: &mut Plan) -> Step {
-        self.steps.clear();
-        for _ in 0..500 {
-            let step = self.coordinator.next(plan, &mut self.shards);
-            self.steps.push(step.clone());
-            let at = |stream: StreamId| Point { stream, tick: self.reached[stream.0 as usize] };
-            let outcome = match &step {
-                end if end.is_end() => return step,
-                Step::Reserve { .. } | Step::ReserveRange { .. } => Outcome::Reserved { address: 0 },
-                Step::Poll(streams) => Outcome::Reached(streams.iter().map(|&stream| at(stream)).collect()),
-                Step::Wait(points) if self.waits => Outcome::Reached(points.clone()),
-                Step::Wait(points) => Outcome::Reached(points.iter().map(|point| at(point.stream)).collect()),
-                Step::Synchronize(stream) => Outcome::Reached(vec![at(*stream)]),
-                Step::StreamWait { .. } => Outcome::Waits(Tick(50)),
-                Step::Budget => Outcome::Left(None),
-                _ => Outcome::Done,
-            };
-            self.coordinator.learn(plan, outcome, &mut self.shards);
-        }
-        panic!("a plan without an end: {:?}", self.steps);
-    }
-
-    fn try_allocate(&mut self, shard: usize, bytes: u64) -> Result<Held, Box<Report>> {
-        let want = self.coordinator.sizes().want(bytes).expect("a size");
-        if let Some(grant) = self.shards[shard].allocate(&want, 0, ANY) {
-            self.check();
-            return Ok((shard, grant));
-        }
-        let end = self.end(&mut Plan::allocate(ShardId(shard as u32), want, [0; 2]));
-        self.check();
-        match end {
-            Step::Grant(grant) => Ok((shard, grant)),
-            Step::Lend { lender, grant } => Ok((lender.0 as usize, grant)),
-            Step::Refuse(report) => Err(report),
-            step => panic!("{step:?}"),
-        }
-    }
-
-    fn allocate(&mut self, shard: usize, bytes: u64) -> Held {
-        self.try_allocate(shard, bytes).expect("there is room")
-    }
-
-    /// Frees a block at a tick, which covers its uses on other streams too.
-    fn free(&mut self, (shard, grant): Held, tick: u64) {
-        if let Freed::Pending(uses) = self.shards[shard].free(grant.block, Tick(tick), 0) {
-            let points: Vec<_> = uses.streams.iter().map(|&stream| Point { stream, tick: Tick(tick) }).collect();
-            self.coordinator.pend(ShardId(shard as u32), grant.block, points, [0; 2], &mut self.shards);
-        }
-        self.check();
-    }
-
-    fn release(&mut self, pool: PoolId) {
-        self.coordinator.release_pool(pool, &mut self.shards);
-    }
-
-    fn check(&mut self) {
-        self.coordinator.check(&mut self.shards);
-    }
-
-    /// Gives back all that may go, and returns the bytes that stay reserved.
-    fn empty(&mut self) -> u64 {
-        assert_eq!(self.end(&mut Plan::empty_cache([0; 2])), Step::Done);
-        self.check();
-        self.coordinator.reserved_bytes()
-    }
-
-    fn capture(&mut self, stream: u32, pool: PoolId, open: u64) {
-        assert!(self.coordinator.begin_capture(StreamId(stream), pool, Tick(open)));
-    }
-
-    fn asks(&self, stream: u32) -> bool {
-        let stream = StreamId(stream);
-        self.steps.iter().any(|step| match step {
-            Step::Poll(streams) => streams.contains(&stream),
-            Step::Wait(points) => points.iter().any(|point| point.stream == stream),
-            Step::Synchronize(other) => *other == stream,
-            Step::StreamWait { stream: waiting, points } => {
-                *waiting == stream || points.iter().any(|point| point.stream == stream)
-            }
-            _ => false,
-        })
-    }
+/// Returns a device with shards 0 and 1 of two streams in the default pool, and 2 and 3 of the same streams in a private
+/// pool, which is held.
+fn scene(policy: Policy) -> (Device, PoolId) {
+    scene_on(policy, PageCaps::new(2 * MIB))
 }
 
-fn place((shard, grant): &Held) -> (usize, u32, u64) {
-    (*shard, grant.slot.0, grant.offset)
+fn scene_on(policy: Policy, pages: PageCaps) -> (Device, PoolId) {
+    let pool = PoolId(1);
+    let shards = [(0, PoolId::DEFAULT), (1, PoolId::DEFAULT), (0, pool), (1, pool)];
+    let mut device = opened(Settings { policy, ..Settings::default() }, &shards, pages);
+    device.coordinator.hold_pool(pool);
+    (device, pool)
+}
+
+fn release(device: &mut Device, pool: PoolId) {
+    device.coordinator.release_pool(pool, &mut device.shards);
+}
+
+fn capture(device: &mut Device, stream: u32, pool: PoolId, open: u64) {
+    assert!(device.coordinator.begin_capture(StreamId(stream), pool, Tick(open)));
+}
+
+/// Returns whether the last plan was about a stream: it asked or waited for it, or made it wait.
+fn asks(device: &Device, stream: u32) -> bool {
+    let stream = StreamId(stream);
+    device.steps.iter().any(|step| match step {
+        Step::Poll(streams) => streams.contains(&stream),
+        Step::Wait(points) => points.iter().any(|point| point.stream == stream),
+        Step::Synchronize(other) => *other == stream,
+        Step::StreamWait { stream: waiting, points } => {
+            *waiting == stream || points.iter().any(|point| point.stream == stream)
+        }
+        _ => false,
+    })
 }
 
 /// Nothing of a held pool goes back, by whatever way. With the last reference it goes with the rest.
 #[test]
 fn memory_of_a_held_pool_stays() {
     for policy in POLICIES {
-        let (mut device, pool) = Device::scene(policy);
+        let (mut device, pool) = scene(policy);
         for bytes in [12 * MIB, 512] {
-            let [own, held] = [0, 2].map(|shard| device.allocate(shard, bytes));
+            let [own, held] = [0, 2].map(|shard| device.serve(shard, bytes));
             device.free(own, 1);
             device.free(held, 1);
         }
         device.coordinator.hold_pool(pool);
-        device.release(pool);
+        release(&mut device, pool);
         let had = device.coordinator.pool_stats(pool, &mut device.shards).expect("it exists");
         assert!(had.reserved_bytes.all.current >= 12 * MIB && had.uses == 1, "{policy:?}: {had:?}");
         for plan in [
-            Plan::empty_cache([0; 2]),
+            empty_cache(),
             Plan::trim(1, [0; 2]),
             Plan::empty_pool(pool, [0; 2]),
             Plan::reclaim([0; 2]),
             Plan::empty_pool(PoolId::DEFAULT, [0; 2]),
         ] {
             let mut plan = plan;
-            assert_eq!(device.end(&mut plan), Step::Done);
+            assert_eq!(device.run(&mut plan), Step::Done);
             device.check();
             assert_eq!(device.coordinator.pool_stats(pool, &mut device.shards), Some(had), "{policy:?}: {plan:?}");
         }
-        assert_eq!(device.coordinator.reserved_bytes(), had.reserved_bytes.all.current, "{policy:?}: the rest is gone");
-        device.release(pool);
-        assert_eq!(device.end(&mut Plan::empty_pool(PoolId::DEFAULT, [0; 2])), Step::Done);
-        assert_eq!(device.coordinator.reserved_bytes(), had.reserved_bytes.all.current, "{policy:?}: another pool");
-        assert_eq!(device.end(&mut Plan::empty_pool(pool, [0; 2])), Step::Done);
+        assert_eq!(device.reserved(), had.reserved_bytes.all.current, "{policy:?}: the rest is gone");
+        release(&mut device, pool);
+        assert_eq!(device.run(&mut Plan::empty_pool(PoolId::DEFAULT, [0; 2])), Step::Done);
+        assert_eq!(device.reserved(), had.reserved_bytes.all.current, "{policy:?}: another pool");
+        assert_eq!(device.run(&mut Plan::empty_pool(pool, [0; 2])), Step::Done);
         device.check();
-        assert_eq!(device.coordinator.reserved_bytes(), 0, "{policy:?}");
+        assert_eq!(device.reserved(), 0, "{policy:?}");
     }
 }
 
@@ -181,19 +101,19 @@ fn memory_of_a_held_pool_stays() {
 fn a_request_is_refused_rather_than_served_from_another_pool() {
     for policy in POLICIES {
         for (asks, has) in [(0, 2), (3, 1), (2, 0)] {
-            let (mut device, pool) = Device::scene(policy);
+            let (mut device, pool) = scene(policy);
             device.coordinator.set_limit(Some(100 * MIB));
-            let held = device.allocate(has, 60 * MIB);
+            let held = device.serve(has, 60 * MIB);
             device.free(held, 1);
             // What the default pool has goes back for any request.
             let stays = has >= 2;
-            let told = device.try_allocate(asks, 60 * MIB);
+            let told = device.try_serve(asks, 60 * MIB);
             assert_eq!(told.is_err(), stays, "{policy:?}: {asks} from {has}");
             if let Err(report) = told {
                 assert_eq!((report.largest_usable, report.empty_cache_frees), (None, 0));
                 assert_eq!((report.ledger.held_bytes, report.in_private_pools), (60 * MIB, 60 * MIB), "{policy:?}");
-                device.release(pool);
-                assert!(device.try_allocate(asks, 60 * MIB).is_ok(), "{policy:?}: it is given up now");
+                release(&mut device, pool);
+                assert!(device.try_serve(asks, 60 * MIB).is_ok(), "{policy:?}: it is given up now");
                 assert!(device.steps.iter().any(|step| matches!(step, Step::Release { .. } | Step::Pages(_))));
             }
         }
@@ -204,13 +124,13 @@ fn a_request_is_refused_rather_than_served_from_another_pool() {
 #[test]
 fn streams_of_one_pool_share_its_memory() {
     for growth in [Growth::Balanced, Growth::Tight] {
-        let (mut device, pool) = Device::scene(Policy::paged(growth));
+        let (mut device, pool) = scene(Policy::paged(growth));
         device.coordinator.set_limit(Some(64 * MIB));
-        let [low, _fixed, high] = [20, 4, 20].map(|mib| device.allocate(2, mib * MIB));
-        let default = device.allocate(0, 20 * MIB);
+        let [low, _fixed, high] = [20, 4, 20].map(|mib| device.serve(2, mib * MIB));
+        let default = device.serve(0, 20 * MIB);
         [low, high, default].into_iter().for_each(|held| device.free(held, 1));
-        let gathered = device.allocate(3, 40 * MIB);
-        assert_eq!(gathered.0, 3, "{growth:?}: a window of the other stream");
+        let gathered = device.serve(3, 40 * MIB);
+        assert_eq!(gathered.shard, 3, "{growth:?}: a window of the other stream");
         device.free(gathered, 2);
         let stats = device.coordinator.pool_stats(pool, &mut device.shards).expect("it exists");
         assert_eq!((stats.reserved_bytes.all.current, stats.allocated_bytes), (44 * MIB, 4 * MIB));
@@ -221,17 +141,17 @@ fn streams_of_one_pool_share_its_memory() {
 /// Under `direct` a freed block of a held pool serves a request of its size, on its stream, and no other one.
 #[test]
 fn without_caching_a_held_pool_keeps_whole_blocks() {
-    let (mut device, pool) = Device::scene(Policy::Direct);
-    let first = device.allocate(2, 12 * MIB);
+    let (mut device, pool) = scene(Policy::Direct);
+    let first = device.serve(2, 12 * MIB);
     device.free(first, 1);
-    assert_eq!(device.allocate(3, 12 * MIB).0, 3, "another stream");
-    let other = device.allocate(2, 11 * MIB);
-    assert_ne!(place(&other), place(&first), "another size");
-    assert_eq!(place(&device.allocate(2, 12 * MIB)), place(&first));
+    assert_eq!(device.serve(3, 12 * MIB).shard, 3, "another stream");
+    let other = device.serve(2, 11 * MIB);
+    assert_ne!(other.place(), first.place(), "another size");
+    assert_eq!(device.serve(2, 12 * MIB).place(), first.place());
     device.free(other, 2);
-    device.release(pool);
-    assert_eq!(device.end(&mut Plan::reclaim([0; 2])), Step::Done);
-    assert_eq!(device.coordinator.reserved_bytes(), 24 * MIB, "what is idle goes at once");
+    release(&mut device, pool);
+    assert_eq!(device.run(&mut Plan::reclaim([0; 2])), Step::Done);
+    assert_eq!(device.reserved(), 24 * MIB, "what is idle goes at once");
 }
 
 /// Segments from a size on are given back for a request of such a size, but not those of a held pool.
@@ -240,15 +160,15 @@ fn oversize_segments_of_a_held_pool_stay() {
     let settings = Settings { max_split_bytes: Some(20 * MIB), ..Settings::default() };
     for is_held in [true, false] {
         let pool = PoolId(1);
-        let mut device = Device::new(settings.clone(), &[(0, pool)], PageCaps::new(2 * MIB));
+        let mut device = opened(settings.clone(), &[(0, pool)], PageCaps::new(2 * MIB));
         if is_held {
             device.coordinator.hold_pool(pool);
         }
         device.coordinator.set_limit(Some(110 * MIB));
-        let held = device.allocate(0, 24 * MIB);
+        let held = device.serve(0, 24 * MIB);
         device.free(held, 1);
-        assert_eq!(device.try_allocate(0, 90 * MIB).is_err(), is_held);
-        assert_eq!(device.coordinator.reserved_bytes(), if is_held { 24 * MIB } else { 90 * MIB });
+        assert_eq!(device.try_serve(0, 90 * MIB).is_err(), is_held);
+        assert_eq!(device.reserved(), if is_held { 24 * MIB } else { 90 * MIB });
     }
 }
 
@@ -256,14 +176,14 @@ fn oversize_segments_of_a_held_pool_stay() {
 #[test]
 fn surplus_segments_of_a_held_pool_stay() {
     for is_held in [true, false] {
-        let (mut device, pool) = Device::scene(Policy::Classic(Segments::Snug(0.125)));
+        let (mut device, pool) = scene(Policy::Classic(Segments::Snug(0.125)));
         if !is_held {
-            device.release(pool);
+            release(&mut device, pool);
         }
-        let held = device.allocate(2, 30 * MIB);
+        let held = device.serve(2, 30 * MIB);
         device.free(held, 1);
-        device.allocate(2, 40 * MIB);
-        assert_eq!(device.coordinator.reserved_bytes(), if is_held { 70 * MIB } else { 40 * MIB });
+        device.serve(2, 40 * MIB);
+        assert_eq!(device.reserved(), if is_held { 70 * MIB } else { 40 * MIB });
     }
 }
 
@@ -272,11 +192,11 @@ fn surplus_segments_of_a_held_pool_stay() {
 fn a_private_pool_has_no_garbage() {
     let settings = Settings { gc_threshold: 0.01, ..Settings::default() };
     for pool in [PoolId::DEFAULT, PoolId(1)] {
-        let mut device = Device::new(settings.clone(), &[(0, pool)], PageCaps::new(2 * MIB));
-        let held = device.allocate(0, 40 * MIB);
+        let mut device = opened(settings.clone(), &[(0, pool)], PageCaps::new(2 * MIB));
+        let held = device.serve(0, 40 * MIB);
         device.free(held, 1);
-        device.allocate(0, 60 * MIB);
-        let is_collected = device.coordinator.reserved_bytes() == 60 * MIB;
+        device.serve(0, 60 * MIB);
+        let is_collected = device.reserved() == 60 * MIB;
         assert_eq!(is_collected, pool == PoolId::DEFAULT, "{pool}");
     }
 }
@@ -286,9 +206,9 @@ fn a_private_pool_has_no_garbage() {
 fn windows_of_a_held_pool_do_not_end() {
     let pages = PageCaps { address_bytes: 300 * MIB, ..PageCaps::new(2 * MIB) };
     for is_held in [true, false] {
-        let (mut device, pool) = Device::scene_on(Policy::paged(Growth::Tight), pages);
+        let (mut device, pool) = scene_on(Policy::paged(Growth::Tight), pages);
         if !is_held {
-            device.release(pool);
+            release(&mut device, pool);
         }
         let mut random = Random::new(3);
         let mut live: Vec<Held> = Vec::new();
@@ -297,7 +217,7 @@ fn windows_of_a_held_pool_do_not_end() {
             if live.len() > 8 || (!live.is_empty() && random.one_in(2)) {
                 device.free(live.swap_remove(random.index(live.len())), tick);
             } else {
-                match device.try_allocate(2, random.between(MIB + 1, 9 * MIB)) {
+                match device.try_serve(2, random.between(MIB + 1, 9 * MIB)) {
                     Ok(held) => live.push(held),
                     Err(_) => refused += 1,
                 }
@@ -313,31 +233,31 @@ fn windows_of_a_held_pool_do_not_end() {
 #[test]
 fn a_captured_stream_is_left_alone() {
     for policy in POLICIES {
-        let (mut device, pool) = Device::scene(policy);
+        let (mut device, pool) = scene(policy);
         device.coordinator.set_limit(Some(300 * MIB));
-        let before = device.allocate(1, 24 * MIB);
-        device.capture(1, pool, 101);
+        let before = device.serve(1, 24 * MIB);
+        capture(&mut device, 1, pool, 101);
         assert!(!device.coordinator.begin_capture(StreamId(1), pool, Tick(101)), "once at a time");
-        let inside = device.allocate(3, 24 * MIB);
-        assert!(!device.asks(1), "{policy:?}: {:?}", device.steps);
-        let used = device.allocate(0, 24 * MIB);
-        device.shards[used.0].record_stream(used.1.block, StreamId(1));
+        let inside = device.serve(3, 24 * MIB);
+        assert!(!asks(&device, 1), "{policy:?}: {:?}", device.steps);
+        let used = device.serve(0, 24 * MIB);
+        device.record(used, 1);
         device.free(used, 101);
         device.free(inside, 101);
         device.free(before, 101);
         assert!(!device.coordinator.streams_waited_for(&mut device.shards).contains(&StreamId(1)));
         for shard in [0, 1, 3] {
-            let more = device.try_allocate(shard, 220 * MIB);
-            assert!(!device.asks(1), "{policy:?}: {:?}", device.steps);
+            let more = device.try_serve(shard, 220 * MIB);
+            assert!(!asks(&device, 1), "{policy:?}: {:?}", device.steps);
             more.into_iter().for_each(|held| device.free(held, 101));
         }
         device.empty();
-        assert!(!device.asks(1), "{policy:?}: {:?}", device.steps);
+        assert!(!asks(&device, 1), "{policy:?}: {:?}", device.steps);
         device.coordinator.end_capture(StreamId(1), pool);
-        device.release(pool);
-        device.reached = vec![Tick(101); 4];
+        release(&mut device, pool);
+        device.gpu.reached = vec![Tick(101); 4];
         assert_eq!(device.empty(), 0, "{policy:?}: nothing is left behind");
-        assert!(device.asks(1), "{policy:?}: {:?}", device.steps);
+        assert!(asks(&device, 1), "{policy:?}: {:?}", device.steps);
     }
 }
 
@@ -346,22 +266,20 @@ fn a_captured_stream_is_left_alone() {
 #[test]
 fn what_a_captured_stream_has_used_waits_for_the_end() {
     for policy in [Policy::Classic(Segments::Plain), Policy::paged(Growth::Balanced), Policy::paged(Growth::Tight)] {
-        let (mut device, pool) = Device::scene(policy);
-        device.capture(1, pool, 10);
-        let used = device.allocate(0, 24 * MIB);
-        device.shards[used.0].record_stream(used.1.block, StreamId(1));
+        let (mut device, pool) = scene(policy);
+        capture(&mut device, 1, pool, 10);
+        let used = device.serve(0, 24 * MIB);
+        device.record(used, 1);
         device.free(used, 10);
-        let other = device.allocate(0, 24 * MIB);
-        assert_ne!(place(&other), place(&used), "{policy:?}");
-        device.coordinator.note_reached(StreamId(1), Tick(20));
-        device.coordinator.retire_ready([0; 2], &mut device.shards);
+        let other = device.serve(0, 24 * MIB);
+        assert_ne!(other.place(), used.place(), "{policy:?}");
+        device.note_reached(1, 20);
         device.free(other, 11);
-        let [one, two] = [0; 2].map(|shard| device.allocate(shard, 24 * MIB));
-        assert!(![one, two].iter().any(|held| place(held) == place(&used)), "{policy:?}: while it is captured");
+        let [one, two] = [0; 2].map(|shard| device.serve(shard, 24 * MIB));
+        assert!(![one, two].iter().any(|held| held.place() == used.place()), "{policy:?}: while it is captured");
         device.coordinator.end_capture(StreamId(1), pool);
-        device.coordinator.note_reached(StreamId(1), Tick(20));
-        device.coordinator.retire_ready([0; 2], &mut device.shards);
-        assert_eq!(place(&device.allocate(0, 24 * MIB)), place(&used), "{policy:?}: once the capture has ended");
+        device.note_reached(1, 20);
+        assert_eq!(device.serve(0, 24 * MIB).place(), used.place(), "{policy:?}: once the capture has ended");
     }
 }
 
@@ -371,26 +289,26 @@ fn what_a_captured_stream_has_used_waits_for_the_end() {
 fn in_a_capturing_pool_guarded_memory_is_not_taken() {
     for growth in [Growth::Balanced, Growth::Tight] {
         for (captures, reached) in [(false, 0), (true, 0), (true, 5)] {
-            let (mut device, pool) = Device::scene(Policy::paged(growth));
+            let (mut device, pool) = scene(Policy::paged(growth));
             device.coordinator.set_limit(Some(400 * MIB));
-            device.reached = vec![Tick(0), Tick(100), Tick(0), Tick(0)];
+            device.gpu.reached = vec![Tick(0), Tick(100), Tick(0), Tick(0)];
             // Stream 1 has waited for tick 5 of stream 0 before.
-            let fill = device.allocate(2, 300 * MIB);
+            let fill = device.serve(2, 300 * MIB);
             device.free(fill, 5);
-            let behind = device.allocate(3, 300 * MIB);
-            assert!(device.asks(0), "{:?}", device.steps);
+            let behind = device.serve(3, 300 * MIB);
+            assert!(asks(&device, 0), "{:?}", device.steps);
             device.free(behind, 5);
-            let used = device.allocate(2, 300 * MIB);
-            device.shards[used.0].record_stream(used.1.block, StreamId(1));
+            let used = device.serve(2, 300 * MIB);
+            device.record(used, 1);
             device.free(used, 5);
             if captures {
-                device.capture(1, pool, 200);
+                capture(&mut device, 1, pool, 200);
             }
-            device.reached[0] = Tick(reached);
-            let told = device.try_allocate(3, 300 * MIB);
+            device.gpu.reached[0] = Tick(reached);
+            let told = device.try_serve(3, 300 * MIB);
             let is_taken = !captures || reached == 5;
             assert_eq!(told.is_ok(), is_taken, "{growth:?}: captures {captures}, {reached} is reached");
-            let waits = device.steps.iter().any(|step| matches!(step, Step::StreamWait { .. }));
+            let waits = device.steps.iter().any(is_stream_wait);
             assert!(!captures || !waits, "{growth:?}: {:?}", device.steps);
         }
     }
@@ -399,28 +317,28 @@ fn in_a_capturing_pool_guarded_memory_is_not_taken() {
 /// A capture in the default pool concerns its stream alone.
 #[test]
 fn beside_a_capture_in_the_default_pool_others_wait_as_ever() {
-    let (mut device, _) = Device::scene(Policy::paged(Growth::Tight));
+    let (mut device, _) = scene(Policy::paged(Growth::Tight));
     device.coordinator.set_limit(Some(64 * MIB));
-    device.capture(3, PoolId::DEFAULT, 10);
-    device.reached = vec![Tick(0); 4];
-    let held = device.allocate(0, 60 * MIB);
+    capture(&mut device, 3, PoolId::DEFAULT, 10);
+    device.gpu.reached = vec![Tick(0); 4];
+    let held = device.serve(0, 60 * MIB);
     device.free(held, 5);
-    assert!(device.try_allocate(1, 60 * MIB).is_ok());
-    assert!(device.steps.iter().any(|step| matches!(step, Step::StreamWait { .. })), "{:?}", device.steps);
+    assert!(device.try_serve(1, 60 * MIB).is_ok());
+    assert!(device.steps.iter().any(is_stream_wait), "{:?}", device.steps);
 }
 
 /// A shard whose pool is over serves another pool of the same stream, and no number of a pool is given out twice.
 #[test]
 fn a_shard_without_memory_is_reopened_for_another_pool() {
-    let (mut device, pool) = Device::scene(Policy::paged(Growth::Balanced));
-    let held = device.allocate(2, 12 * MIB);
+    let (mut device, pool) = scene(Policy::paged(Growth::Balanced));
+    let held = device.serve(2, 12 * MIB);
     let next = device.coordinator.create_pool();
     assert!(next > pool && device.coordinator.private_pools() == [pool, next]);
     let reopen = |device: &mut Device, is_over: bool| {
         device.coordinator.reopen_shard(StreamId(0), next, |_| is_over, &mut device.shards)
     };
     assert_eq!(reopen(&mut device, true), None, "it is held");
-    device.release(pool);
+    release(&mut device, pool);
     assert_eq!(reopen(&mut device, true), None, "it has a live block");
     device.free(held, 1);
     assert_eq!(reopen(&mut device, true), None, "it has memory");
@@ -430,7 +348,7 @@ fn a_shard_without_memory_is_reopened_for_another_pool() {
     assert_eq!(reopen(&mut device, true), None, "the other one is of another stream, and this one is taken");
     device.check();
     assert_eq!(device.coordinator.shard_of(StreamId(0), next), Some(ShardId(2)));
-    assert_eq!(device.allocate(2, 12 * MIB).0, 2);
+    assert_eq!(device.serve(2, 12 * MIB).shard, 2);
     assert_eq!(device.shards[2].layout()[0].pool, next);
     assert_eq!(device.coordinator.private_pools(), [pool, next], "one shard is left of the first");
     device.coordinator.hold_pool(pool);
@@ -440,17 +358,17 @@ fn a_shard_without_memory_is_reopened_for_another_pool() {
 /// Each pool has its own slack: what one has reserved does not keep another one from growing.
 #[test]
 fn each_pool_has_its_own_slack() {
-    let (mut device, pool) = Device::scene(Policy::paged(Growth::Tight));
-    let held = device.allocate(2, 400 * MIB);
+    let (mut device, pool) = scene(Policy::paged(Growth::Tight));
+    let held = device.serve(2, 400 * MIB);
     device.free(held, 1);
     let bound = device.coordinator.slack_stats(&mut device.shards).bound_bytes.expect("paged has one");
     assert!((420 * MIB..=421 * MIB).contains(&bound), "{bound}");
     // Its home grows within the slack, although the other pool has more than is live.
-    let [low, _fixed, high] = [20, 4, 20].map(|mib| device.allocate(0, mib * MIB));
+    let [low, _fixed, high] = [20, 4, 20].map(|mib| device.serve(0, mib * MIB));
     [low, high].into_iter().for_each(|held| device.free(held, 1));
-    let reserved = device.coordinator.reserved_bytes();
-    device.allocate(0, 24 * MIB);
-    assert!(device.coordinator.reserved_bytes() > reserved, "{:?}", device.steps);
+    let reserved = device.reserved();
+    device.serve(0, 24 * MIB);
+    assert!(device.reserved() > reserved, "{:?}", device.steps);
     let stats = device.coordinator.slack_stats(&mut device.shards);
     assert!(stats.bound_bytes.is_some_and(|now| now > bound + 40 * MIB), "{stats:?}");
     let of_pool = device.coordinator.pool_stats(pool, &mut device.shards).expect("it exists");
@@ -460,13 +378,13 @@ fn each_pool_has_its_own_slack() {
 /// What is live in one pool does not let the home of another one grow either: its free memory is gathered.
 #[test]
 fn what_is_live_in_another_pool_makes_no_slack() {
-    let (mut device, _) = Device::scene(Policy::paged(Growth::Tight));
-    device.allocate(2, 400 * MIB);
-    let [low, _fixed, high] = [20, 4, 20].map(|mib| device.allocate(0, mib * MIB));
+    let (mut device, _) = scene(Policy::paged(Growth::Tight));
+    device.serve(2, 400 * MIB);
+    let [low, _fixed, high] = [20, 4, 20].map(|mib| device.serve(0, mib * MIB));
     [low, high].into_iter().for_each(|held| device.free(held, 1));
-    let reserved = device.coordinator.reserved_bytes();
-    device.allocate(0, 30 * MIB);
-    assert_eq!(device.coordinator.reserved_bytes(), reserved, "{:?}", device.steps);
+    let reserved = device.reserved();
+    device.serve(0, 30 * MIB);
+    assert_eq!(device.reserved(), reserved, "{:?}", device.steps);
 }
 
 /// A pool that allows it lends free memory to a request of the default pool on the same stream, before it is refused.
@@ -476,28 +394,27 @@ fn a_pool_may_be_used_before_a_request_is_refused() {
         for (flag, captures, asks) in
             [(true, false, 0), (false, false, 0), (true, true, 0), (true, false, 1), (true, false, 4)]
         {
-            let (mut device, pool) = Device::scene(policy);
+            let (mut device, pool) = scene(policy);
             let other = device.coordinator.create_pool();
-            let shard = device.coordinator.open_shard(StreamId(0), other);
-            device.shards.push(shard);
+            device.open(0, other);
             device.coordinator.set_limit(Some(64 * MIB));
             let flags = PoolFlags { use_on_oom: flag, ..PoolFlags::default() };
             device.coordinator.set_pool_flags(pool, flags, &mut device.shards);
-            let held = device.allocate(2, 40 * MIB);
+            let held = device.serve(2, 40 * MIB);
             device.free(held, 1);
             if captures {
-                device.capture(1, pool, 200);
+                capture(&mut device, 1, pool, 200);
             }
             let what = format!("{policy:?}: {flags:?}, captures {captures}, asked by {asks}");
-            let told = device.try_allocate(asks, 40 * MIB);
+            let told = device.try_serve(asks, 40 * MIB);
             let lends = flags.use_on_oom && !captures && asks == 0;
-            assert_eq!(told.as_ref().ok().map(|held| held.0), lends.then_some(2), "{what}");
+            assert_eq!(told.as_ref().ok().map(|held| held.shard), lends.then_some(2), "{what}");
             if let Ok(lent) = told {
-                assert_eq!(place(&lent), place(&held), "{what}");
+                assert_eq!(lent.place(), held.place(), "{what}");
                 device.free(lent, 2);
-                assert_eq!(device.allocate(2, 40 * MIB).0, 2, "{what}: it has come back");
+                assert_eq!(device.serve(2, 40 * MIB).shard, 2, "{what}: it has come back");
             }
-            device.release(pool);
+            release(&mut device, pool);
             assert_eq!(device.coordinator.pool_flags(pool), PoolFlags::default());
         }
     }
@@ -508,21 +425,21 @@ fn a_pool_may_be_used_before_a_request_is_refused() {
 fn a_pool_is_used_before_memory_is_released_and_after_waits() {
     for policy in [Policy::Classic(Segments::Plain), Policy::paged(Growth::Tight)] {
         for waits in [false, true] {
-            let (mut device, pool) = Device::scene(policy);
+            let (mut device, pool) = scene(policy);
             device.coordinator.set_limit(Some(64 * MIB));
             let flags = PoolFlags { use_on_oom: true, ..PoolFlags::default() };
             device.coordinator.set_pool_flags(pool, flags, &mut device.shards);
-            let (cached, held) = (device.allocate(1, 12 * MIB), device.allocate(2, 40 * MIB));
+            let (cached, held) = (device.serve(1, 12 * MIB), device.serve(2, 40 * MIB));
             device.free(cached, 1);
             if waits {
-                device.shards[2].record_stream(held.1.block, StreamId(1));
+                device.record(held, 1);
             }
-            (device.reached, device.waits) = (vec![Tick(if waits { 0 } else { 105 }); 4], true);
+            (device.gpu.reached, device.gpu.waits_in_vain) = (vec![Tick(if waits { 0 } else { 105 }); 4], false);
             device.free(held, 105);
-            let lent = device.try_allocate(0, 40 * MIB).expect("the pool has it");
-            assert_eq!(place(&lent), place(&held), "{policy:?}");
-            let waited = device.steps.iter().any(|step| matches!(step, Step::Wait(_)));
-            let released = device.coordinator.reserved_bytes() < 52 * MIB;
+            let lent = device.try_serve(0, 40 * MIB).expect("the pool has it");
+            assert_eq!(lent.place(), held.place(), "{policy:?}");
+            let waited = device.steps.iter().any(is_wait);
+            let released = device.reserved() < 52 * MIB;
             assert_eq!(waited, waits, "{policy:?}: {:?}", device.steps);
             assert!(waits || !released, "{policy:?}: {:?}", device.steps);
         }
@@ -533,22 +450,21 @@ fn a_pool_is_used_before_memory_is_released_and_after_waits() {
 #[test]
 fn an_emptied_pool_waits_for_its_own_work() {
     for policy in [Policy::Classic(Segments::Plain), Policy::paged(Growth::Tight)] {
-        let (mut device, pool) = Device::scene(policy);
-        let shard = device.coordinator.open_shard(StreamId(2), PoolId::DEFAULT);
-        device.shards.push(shard);
+        let (mut device, pool) = scene(policy);
+        device.open(2, PoolId::DEFAULT);
         for (shard, stream) in [(0, 2), (2, 1)] {
-            let held = device.allocate(shard, 24 * MIB);
-            device.shards[shard].record_stream(held.1.block, StreamId(stream));
-            device.reached = vec![Tick(0); 5];
+            let held = device.serve(shard, 24 * MIB);
+            device.record(held, stream);
+            device.gpu.reached = vec![Tick(0); 5];
             device.free(held, 105);
         }
-        assert_eq!(device.end(&mut Plan::empty_pool(pool, [0; 2])), Step::Done);
+        assert_eq!(device.run(&mut Plan::empty_pool(pool, [0; 2])), Step::Done);
         assert_eq!(device.steps, [Step::Done], "{policy:?}: nothing is waited for while it is held");
-        device.reached = vec![Tick(105); 5];
-        device.release(pool);
-        assert_eq!(device.end(&mut Plan::empty_pool(pool, [0; 2])), Step::Done);
-        assert_eq!((device.asks(1), device.asks(2)), (true, false), "{policy:?}: {:?}", device.steps);
-        assert_eq!(device.coordinator.reserved_bytes(), 24 * MIB, "{policy:?}");
+        device.gpu.reached = vec![Tick(105); 5];
+        release(&mut device, pool);
+        assert_eq!(device.run(&mut Plan::empty_pool(pool, [0; 2])), Step::Done);
+        assert_eq!((asks(&device, 1), asks(&device, 2)), (true, false), "{policy:?}: {:?}", device.steps);
+        assert_eq!(device.reserved(), 24 * MIB, "{policy:?}");
     }
 }
 
@@ -556,16 +472,16 @@ fn an_emptied_pool_waits_for_its_own_work() {
 #[test]
 fn a_request_does_not_wait_for_a_held_pool() {
     for is_held in [true, false] {
-        let (mut device, pool) = Device::scene(Policy::paged(Growth::Tight));
+        let (mut device, pool) = scene(Policy::paged(Growth::Tight));
         device.coordinator.set_limit(Some(64 * MIB));
-        let held = device.allocate(3, 40 * MIB);
-        (device.reached, device.waits) = (vec![Tick(0); 4], true);
+        let held = device.serve(3, 40 * MIB);
+        (device.gpu.reached, device.gpu.waits_in_vain) = (vec![Tick(0); 4], false);
         device.free(held, 105);
         if !is_held {
-            device.release(pool);
+            release(&mut device, pool);
         }
-        assert_eq!(device.try_allocate(0, 40 * MIB).is_err(), is_held);
-        let oldest = Step::Wait(vec![Point { stream: StreamId(1), tick: Tick(105) }]);
+        assert_eq!(device.try_serve(0, 40 * MIB).is_err(), is_held);
+        let oldest = Step::Wait(vec![point(1, 105)]);
         assert_eq!(device.steps.contains(&oldest), !is_held, "{:?}", device.steps);
     }
 }
@@ -578,21 +494,19 @@ fn a_pool_may_leave_its_blocks_whole() {
         (Policy::Classic(Segments::Expandable), 20 * MIB),
         (Policy::paged(Growth::Balanced), 3 * MIB),
     ] {
-        let (mut device, pool) = Device::scene(policy);
+        let (mut device, pool) = scene(policy);
         let flags = PoolFlags { no_split: true, ..PoolFlags::default() };
         device.coordinator.set_pool_flags(pool, flags, &mut device.shards);
-        let grants = [0; 2].map(|_| device.allocate(2, 3 * MIB).1);
+        let grants = [0; 2].map(|_| device.serve(2, 3 * MIB));
         assert!(grants.iter().all(|grant| grant.size == size), "{policy:?}: {grants:?}");
-        assert_eq!(device.allocate(0, 3 * MIB).1.size, 3 * MIB, "{policy:?}: the default pool");
-        let shard = device.coordinator.open_shard(StreamId(2), pool);
-        device.shards.push(shard);
-        device.reached.push(Tick(100));
-        assert_eq!(device.allocate(4, 3 * MIB).1.size, size, "{policy:?}: a stream that comes later");
+        assert_eq!(device.serve(0, 3 * MIB).size, 3 * MIB, "{policy:?}: the default pool");
+        device.open(2, pool);
+        assert_eq!(device.serve(4, 3 * MIB).size, size, "{policy:?}: a stream that comes later");
         device.coordinator.hold_pool(pool);
-        device.release(pool);
-        assert_eq!(device.allocate(3, 3 * MIB).1.size, size, "{policy:?}: it is held");
-        device.release(pool);
-        let cut = device.allocate(2, 3 * MIB).1;
+        release(&mut device, pool);
+        assert_eq!(device.serve(3, 3 * MIB).size, size, "{policy:?}: it is held");
+        release(&mut device, pool);
+        let cut = device.serve(2, 3 * MIB);
         assert_eq!(cut.size, 3 * MIB, "{policy:?}");
     }
 }
