@@ -7,7 +7,6 @@ mod driver;
 mod grants;
 mod interleave;
 mod looks;
-mod meddle;
 mod paged;
 mod pools;
 mod rules;

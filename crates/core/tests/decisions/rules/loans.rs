@@ -7,16 +7,16 @@ use super::*;
 #[test]
 fn only_idle_blocks_are_lent_and_they_wait_for_the_borrower() {
     for (reached, is_lent) in [(4, false), (5, true)] {
-        let mut device = Device::paged(Growth::Balanced);
-        device.reached = vec![Tick(0); 3];
-        let held = device.miss(1, 40 * MIB);
-        device.free(1, &held, 5);
-        device.reached = vec![Tick(0), Tick(reached), Tick(0)];
+        let mut device = paged(Growth::Balanced);
+        device.gpu.reached.fill(Tick(0));
+        let held = device.allocate(1, 40 * MIB);
+        device.take_back(held, 5);
+        device.gpu.reached = vec![Tick(0), Tick(reached), Tick(0)];
         let mut plan = device.plan(0, 30 * MIB);
-        let (lender, grant) = device.run(&mut plan).expect("there is room");
-        assert_eq!(lender == ShardId(1), is_lent, "5 was the last use, {reached} is reached");
+        let held = device.finish(&mut plan, 0).expect("there is room");
+        assert_eq!(held.shard == 1, is_lent, "5 was the last use, {reached} is reached");
         if is_lent {
-            let Freed::Pending(uses) = device.free(1, &grant, 6) else { panic!("the borrower is still at it") };
+            let Freed::Pending(uses) = device.take_back(held, 6) else { panic!("the borrower is still at it") };
             assert_eq!(uses.streams, [StreamId(0)]);
         }
     }
@@ -25,14 +25,13 @@ fn only_idle_blocks_are_lent_and_they_wait_for_the_borrower() {
 /// The best fit of all other streams is still in use. The best of the idle blocks is lent.
 #[test]
 fn a_block_in_use_does_not_stand_in_for_an_idle_one() {
-    let mut device = Device::paged(Growth::Balanced);
-    device.reached = vec![Tick(0); 3];
+    let mut device = paged(Growth::Balanced);
+    device.gpu.reached.fill(Tick(0));
     for (shard, mib) in [(1, 36), (2, 44)] {
-        let held = device.miss(shard, mib * MIB);
-        device.free(shard, &held, 5);
+        let held = device.allocate(shard, mib * MIB);
+        device.take_back(held, 5);
     }
-    device.reached = vec![Tick(0), Tick(4), Tick(5)];
+    device.gpu.reached = vec![Tick(0), Tick(4), Tick(5)];
     let mut plan = device.plan(0, 30 * MIB);
-    let (lender, _) = device.run(&mut plan).expect("there is room");
-    assert_eq!(lender, ShardId(2));
+    assert_eq!(device.finish(&mut plan, 0).map(|held| held.shard), Some(2));
 }

@@ -2,9 +2,11 @@
 
 use millpond_backend::{Reuse, StreamId};
 use millpond_core::settings::{Growth, Policy, Settings};
-use millpond_core::{Freed, Grant, Shard, ShardId, Shards, Step};
+use millpond_core::{Shard, ShardId, Shards, Step};
 
-use super::{ANY, Device, MIB, point};
+use crate::driver::{Device, Held, MIB, point};
+
+use super::{classic, of};
 
 /// Shards that are asked for room, in that order.
 struct Asked<'a>(&'a mut Vec<Shard>, Vec<u32>);
@@ -22,10 +24,10 @@ impl Shards for Asked<'_> {
 }
 
 /// Returns a device with five streams, each of which holds two blocks.
-fn five() -> (Device, Vec<[Grant; 2]>) {
+fn five() -> (Device, Vec<[Held; 2]>) {
     let settings = Settings { policy: Policy::paged(Growth::Tight), ..Settings::default() };
-    let mut device = Device::new(settings, Reuse::InOrder, &[0; 5]);
-    let held = (0..5).map(|shard| [(); 2].map(|()| device.miss(shard, 12 * MIB))).collect();
+    let mut device = of(settings, Reuse::InOrder, &[0; 5]);
+    let held = (0..5).map(|shard| [(); 2].map(|()| device.allocate(shard, 12 * MIB))).collect();
     (device, held)
 }
 
@@ -34,23 +36,20 @@ fn five() -> (Device, Vec<[Grant; 2]>) {
 fn shards_do_not_all_ask_the_same_one_for_room() {
     for (used_elsewhere, first) in [(None, 1), (Some(4), 4)] {
         let (mut device, held) = five();
-        device.free(2, &held[2][0], 1);
+        device.take_back(held[2][0], 1);
         device.coordinator.reset_peaks(&mut device.shards);
         for shard in [0, 1, 3] {
-            device.free(shard, &held[shard as usize][0], 2);
+            device.take_back(held[shard][0], 2);
         }
         if let Some(shard) = used_elsewhere {
-            let grant = &held[shard as usize][0];
-            device.shards[shard as usize].record_stream(grant.block, StreamId(0));
-            assert!(matches!(device.free(shard, grant, 2), Freed::Pending(_)));
-            device.coordinator.pend(ShardId(shard), grant.block, [point(0, 200)], [0; 2], &mut device.shards);
+            device.free_behind(held[shard][0], 2, &[point(0, 200)]);
         }
-        let grant = device.hit(2, 12 * MIB, ANY).expect("a block");
+        let grant = device.hit(2, 12 * MIB).expect("a block");
         assert!(grant.unsettled, "it has room");
         let mut asked = Asked(&mut device.shards, Vec::new());
         device.coordinator.settle(ShardId(2), &mut asked);
         assert_eq!(asked.1, [first]);
-        device.coordinator.check(&mut device.shards);
+        device.check();
     }
 }
 
@@ -59,19 +58,19 @@ fn shards_do_not_all_ask_the_same_one_for_room() {
 #[test]
 fn the_shard_that_settled_last_is_asked_for_room_first() {
     let (mut device, held) = five();
-    held.iter().zip(0..).for_each(|(grants, shard)| drop(device.free(shard, &grants[0], 1)));
+    held.iter().for_each(|held| drop(device.take_back(held[0], 1)));
     device.coordinator.reset_peaks(&mut device.shards);
     let mut looks = Vec::new();
     for turn in 0..20 {
         let shard = turn * 3 % 5;
-        let grant = device.hit(shard, 12 * MIB, ANY).expect("a block");
+        let grant = device.hit(shard, 12 * MIB).expect("a block");
         let mut asked = Asked(&mut device.shards, Vec::new());
         if grant.unsettled {
-            device.coordinator.settle(ShardId(shard), &mut asked);
+            device.coordinator.settle(ShardId(shard as u32), &mut asked);
         }
         looks.push(asked.1.len());
-        device.free(shard, &grant, 2);
-        device.coordinator.check(&mut device.shards);
+        device.take_back(grant, 2);
+        device.check();
     }
     // The peak rises once; from then on one block comes and goes.
     assert_eq!((looks[0], &looks[1..]), (4, &[1; 19][..]));
@@ -81,10 +80,10 @@ fn the_shard_that_settled_last_is_asked_for_room_first() {
 #[test]
 fn a_borrower_s_own_shard_is_asked_for_room_first() {
     let (mut device, held) = five();
-    device.free(1, &held[1][0], 1);
+    device.take_back(held[1][0], 1);
     device.coordinator.reset_peaks(&mut device.shards);
     let mut plan = device.plan(4, 11 * MIB);
-    let outcomes = device.outcome(&Step::Poll((0..5).map(StreamId).collect()));
+    let outcomes = device.gpu.perform(&Step::Poll((0..5).map(StreamId).collect()));
     let mut shards = Asked(&mut device.shards, Vec::new());
     assert!(matches!(device.coordinator.next(&mut plan, &mut shards), Step::Poll(_)));
     device.coordinator.learn(&mut plan, outcomes, &mut shards);
@@ -99,22 +98,22 @@ fn a_borrower_s_own_shard_is_asked_for_room_first() {
 fn an_overdrawn_shard_is_short_of_room_after_some_blocks() {
     // With twenty grants of 2 MiB beside as many of 12 MiB the mean is 7 MiB.
     for (overdrawn, lesser, short) in [(false, 0, 1), (true, 0, 9), (true, 20, 5)] {
-        let mut device = Device::classic(Reuse::InOrder);
-        let held: Vec<_> = (0..20).map(|_| device.miss(0, 12 * MIB)).collect();
-        held.iter().for_each(|grant| drop(device.free(0, grant, 1)));
+        let mut device = classic(Reuse::InOrder);
+        let held: Vec<_> = (0..20).map(|_| device.allocate(0, 12 * MIB)).collect();
+        held.iter().for_each(|grant| drop(device.take_back(*grant, 1)));
         for _ in 0..lesser {
-            let grant = device.hit(0, 2 * MIB, ANY).expect("a block");
-            device.free(0, &grant, 1);
+            let grant = device.hit(0, 2 * MIB).expect("a block");
+            device.take_back(grant, 1);
         }
         device.coordinator.reset_peaks(&mut device.shards);
         if overdrawn {
             device.shards[0].overdraw();
         }
-        let granted = (1..=20).find(|_| device.hit(0, 12 * MIB, ANY).expect("a block").unsettled);
+        let granted = (1..=20).find(|_| device.hit(0, 12 * MIB).expect("a block").unsettled);
         assert_eq!(granted, Some(short), "overdrawn: {overdrawn}, {lesser} small ones before");
         let peak = device.coordinator.stats(&mut device.shards).allocated_bytes.all.peak;
         assert_eq!(peak, 12 * MIB * short);
-        device.coordinator.check(&mut device.shards);
+        device.check();
     }
 }
 
@@ -130,17 +129,17 @@ fn a_peak_does_not_rise_while_a_busy_shard_may_have_room() {
             false
         }
     }
-    let mut device = Device::classic(Reuse::InOrder);
-    let held = [device.miss(0, 12 * MIB), device.miss(0, 12 * MIB)];
-    held.iter().for_each(|grant| drop(device.free(0, grant, 1)));
-    let other = device.miss(1, 12 * MIB);
-    device.free(1, &other, 1);
+    let mut device = classic(Reuse::InOrder);
+    let held = [device.allocate(0, 12 * MIB), device.allocate(0, 12 * MIB)];
+    held.iter().for_each(|grant| drop(device.take_back(*grant, 1)));
+    let other = device.allocate(1, 12 * MIB);
+    device.take_back(other, 1);
     let peak = device.coordinator.stats(&mut device.shards).allocated_bytes.all.peak;
     assert_eq!(peak, 24 * MIB);
     // The counter rises to its former value, for which the other shard has the room.
     let mut short = 0;
     for _ in held {
-        let grant = device.hit(0, 12 * MIB, ANY).expect("a block");
+        let grant = device.hit(0, 12 * MIB).expect("a block");
         if grant.unsettled {
             short += 1;
             device.coordinator.settle(ShardId(0), &mut Busy(&mut device.shards));
@@ -148,5 +147,5 @@ fn a_peak_does_not_rise_while_a_busy_shard_may_have_room() {
     }
     assert!(short > 0, "it never lacks room");
     assert_eq!(device.coordinator.stats(&mut device.shards).allocated_bytes.all.peak, peak);
-    device.coordinator.check(&mut device.shards);
+    device.check();
 }
