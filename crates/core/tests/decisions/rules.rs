@@ -305,21 +305,17 @@ fn a_block_is_lent_behind_a_use_between_two_looks() {
         device.gpu.reached = vec![Tick(0), Tick(5), Tick(0)];
         let mut plan = device.plan(0, 40 * MIB);
         let want = device.want(40 * MIB);
-        let (mut struck, mut left, mut waits) = (false, looks / 2, false);
+        let (mut struck, mut left) = (false, looks / 2);
         let mut meddle = |shards: &mut Vec<Shard>| {
             if let Some(again) = shards[1].allocate(&want, 0, Tick(u64::MAX)) {
                 shards[1].free(again.block, Tick(6), 0);
                 struck = true;
             }
         };
-        let step = loop {
-            let step = device.next_meddled(&mut plan, &mut left, &mut meddle);
-            waits |= matches!(&step, Step::StreamWait { points, .. } if points == &[point(1, 6)]);
-            if step.is_end() {
-                break step;
-            }
-            device.done(&mut plan, &step);
-        };
+        device.steps.clear();
+        let step = device.end_meddled(&mut plan, &mut left, &mut meddle);
+        let behind_it = |step: &Step| matches!(step, Step::StreamWait { points, .. } if points == &[point(1, 6)]);
+        let waits = device.steps.iter().any(behind_it);
         device.check();
         match step {
             Step::Lend { grant, .. } if struck => {

@@ -138,6 +138,23 @@ impl Device {
         end
     }
 
+    /// Runs a plan to its end, with `meddle` called just before the look at a shard that comes after `looks` others.
+    pub(crate) fn end_meddled(
+        &mut self,
+        plan: &mut Plan,
+        looks: &mut u32,
+        meddle: &mut dyn FnMut(&mut Vec<Shard>),
+    ) -> Step {
+        for _ in 0..1000 {
+            let step = self.next_meddled(plan, looks, meddle);
+            if step.is_end() {
+                return step;
+            }
+            self.done(plan, &step);
+        }
+        panic!("a plan without an end: {plan:?}");
+    }
+
     /// Runs a plan to its end. Returns the block that it was granted.
     pub(crate) fn finish(&mut self, plan: &mut Plan, shard: usize) -> Option<Held> {
         let end = self.end(plan);
@@ -244,6 +261,7 @@ impl Device {
         let freed = self.take_back(held, tick);
         assert!(matches!(freed, Freed::Pending(_)), "{freed:?}");
         self.pend(held, points);
+        self.check();
     }
 
     /// Records that a block is used on another stream.

@@ -1,9 +1,10 @@
 //! Plans beside each other: what one has claimed, another does without.
 
 use millpond_backend::Tick;
+use millpond_core::Step;
 use millpond_core::settings::Growth;
 
-use super::device::{Device, MIB, gaps_on, is_pages, is_pause, is_stream_wait, mapped, overlap, with_gaps};
+use crate::driver::{Device, Held, MIB, gaps_on, is_pages, is_pause, is_stream_wait, mapped, with_gaps};
 
 #[test]
 fn two_plans_gather_from_the_same_stream() {
@@ -16,8 +17,8 @@ fn two_plans_gather_from_the_same_stream() {
     assert!(mapped(&calls).iter().all(|page| !mapped(&others).contains(page)), "{calls:?} and {others:?}");
     device.done(&mut second, &other);
     device.done(&mut first, &step);
-    let ends = [(second, 2), (first, 0)].map(|(mut plan, shard)| (device.until(&mut plan, |_| false), shard));
-    assert!(ends.iter().all(|(step, _)| matches!(step, millpond_core::Step::Grant(_))), "{ends:?}");
+    let ends = [(second, 2), (first, 0)].map(|(mut plan, shard)| (device.end(&mut plan), shard));
+    assert!(ends.iter().all(|(step, _)| matches!(step, Step::Grant(_))), "{ends:?}");
     device.check();
     assert_eq!(device.reserved(), 74 * MIB);
 }
@@ -27,7 +28,7 @@ fn two_plans_gather_from_the_same_stream() {
 #[test]
 fn a_window_is_for_one_plan() {
     let mut device = Device::new(Growth::Tight, 36 * MIB);
-    device.reached[0] = Tick(10);
+    device.gpu.reached[0] = Tick(10);
     let (mut device, _) = gaps_on(device, 1, &[8, 4, 10, 4, 10]);
     let held = device.allocate(0, 18 * MIB);
     device.free(held, 2);
@@ -35,17 +36,16 @@ fn a_window_is_for_one_plan() {
     let again = [10, 10, 8].map(|mib| device.hit(1, mib * MIB).expect("it is at home"));
     again.into_iter().for_each(|held| device.free(held, 200));
     let (mut first, mut second) = (device.plan(0, 18 * MIB), device.plan(0, 18 * MIB));
-    let waits = device.until(&mut first, is_stream_wait);
-    assert!(is_stream_wait(&waits), "{waits:?}");
+    let waits = device.reach(&mut first, is_stream_wait);
     let pause = device.until(&mut second, |step| is_pages(step) || is_pause(step) || is_stream_wait(step));
     assert!(is_pause(&pause), "10 MiB are left: {pause:?}");
     device.done(&mut first, &waits);
     let served = device.finish(&mut first, 0).expect("it has claimed all that it needs");
-    assert_eq!((served.grant.offset, device.coordinator.page_stats().returned), (held.grant.offset, 1));
+    assert_eq!((served.offset, device.coordinator.page_stats().returned), (held.offset, 1));
     device.free(served, 3);
     device.done(&mut second, &pause);
     let served = device.finish(&mut second, 0).expect("the window is free again");
-    assert_eq!((served.grant.offset, device.coordinator.page_stats().returned), (held.grant.offset, 2));
+    assert_eq!((served.offset, device.coordinator.page_stats().returned), (held.offset, 2));
 }
 
 /// Two plans let the same home grow. Each has its own addresses and pages.
@@ -59,14 +59,14 @@ fn two_plans_let_the_same_home_grow() {
     let (other, others) = device.until_calls(&mut second);
     assert_eq!((mapped(&calls).len(), mapped(&others).len()), (5, 13), "one has the free block in front");
     device.done(&mut second, &other);
-    let second = device.until(&mut second, |_| false);
+    let second = device.end(&mut second);
     device.done(&mut first, &step);
-    let first = device.until(&mut first, |_| false);
+    let first = device.end(&mut first);
     device.check();
     let held = [first, second].map(|step| match step {
-        millpond_core::Step::Grant(grant) => super::device::Held { shard: 0, grant },
+        Step::Grant(grant) => Held { shard: 0, grant },
         step => panic!("{step:?}"),
     });
-    assert!(!overlap(&held[0], &held[1]), "{held:?}");
+    assert!(!held[0].overlaps(&held[1]), "{held:?}");
     assert_eq!(device.reserved(), 56 * MIB);
 }

@@ -5,7 +5,7 @@ use millpond_backend::Tick;
 use millpond_core::Step;
 use millpond_core::settings::Growth;
 
-use super::device::{Device, Held, MIB, is_pages, is_reserve, is_stream_wait};
+use crate::driver::{Device, Held, MIB, is_pages, is_reserve, is_stream_wait};
 
 impl Device {
     /// Makes a request within the budget. Returns the block and how often the budget was asked for.
@@ -26,7 +26,7 @@ impl Device {
 fn what_is_served_from_what_there_is_asks_nothing() {
     for growth in [Growth::Tight, Growth::Balanced] {
         let mut device = Device::new(growth, 1 << 30);
-        device.left = Some(1000 * MIB);
+        device.gpu.left = Some(1000 * MIB);
         let (first, asks) = device.within_budget(0, 40);
         assert_eq!(asks, 1, "{growth:?}: nothing is there");
         device.free(first, 1);
@@ -45,10 +45,10 @@ fn what_is_served_from_what_there_is_asks_nothing() {
 fn free_memory_is_gathered_rather_than_that_the_budget_is_exceeded() {
     for (left, reserved) in [(None, 140), (Some(40 * MIB), 140), (Some(39 * MIB), 110), (Some(10 * MIB), 110)] {
         let mut device = Device::new(Growth::Balanced, 1 << 30);
-        device.reached = [Tick(0); 3];
+        device.gpu.reached.fill(Tick(0));
         let [first, _second] = [30, 70].map(|mib| device.allocate(1, mib * MIB));
         device.free(first, 1);
-        device.left = left;
+        device.gpu.left = left;
         let (_, asks) = device.within_budget(0, 40);
         assert_eq!((asks, device.reserved()), (1, reserved * MIB), "{left:?}: {:?}", device.steps);
         assert_eq!(device.steps.iter().any(is_stream_wait), reserved == 110, "{left:?}");
@@ -62,7 +62,7 @@ fn the_rest_of_a_window_is_created_within_the_budget() {
         let mut device = Device::new(Growth::Tight, 1 << 30);
         let [first, _second] = [30, 70].map(|mib| device.allocate(1, mib * MIB));
         device.free(first, 1);
-        device.left = Some(left * MIB);
+        device.gpu.left = Some(left * MIB);
         let (_, asks) = device.within_budget(0, 40);
         assert_eq!((asks, device.reserved()), (1, 110 * MIB), "{left} MiB: {:?}", device.steps);
     }
@@ -72,7 +72,7 @@ fn the_rest_of_a_window_is_created_within_the_budget() {
 #[test]
 fn beyond_the_budget_nothing_is_asked_again() {
     let mut device = Device::new(Growth::Tight, 1 << 30);
-    device.left = Some(10 * MIB);
+    device.gpu.left = Some(10 * MIB);
     let (_, asks) = device.within_budget(0, 40);
     assert_eq!((asks, device.reserved()), (1, 40 * MIB));
 }
@@ -82,7 +82,7 @@ fn beyond_the_budget_nothing_is_asked_again() {
 fn what_was_freed_while_the_budget_was_asked_for_is_found() {
     let mut device = Device::new(Growth::Tight, 1 << 30);
     let held = device.allocate(0, 40 * MIB);
-    device.left = Some(1000 * MIB);
+    device.gpu.left = Some(1000 * MIB);
     let mut plan = device.plan(0, 40 * MIB).within_budget();
     let step = device.until(&mut plan, |step| *step == Step::Budget);
     assert_eq!(step, Step::Budget);

@@ -1,10 +1,12 @@
 //! Windows that end because a page that they have is released.
 
-use millpond_backend::{PageCaps, StreamId, Tick};
+use millpond_backend::{PageCaps, Tick};
 use millpond_core::settings::Growth;
-use millpond_core::{PageId, Place, Plan, ShardId, Step};
+use millpond_core::{PageId, Place, ShardId, Step};
 
-use super::device::{Device, Held, MIB, gaps_on, is_pages, is_pause, point, released, unmapped, with_gaps};
+use crate::driver::{
+    Device, Facts, Held, MIB, empty_cache, gaps_on, is_pages, is_pause, is_wait, point, released, unmapped, with_gaps,
+};
 
 /// Sets up stream 0 with a window over 18 MiB of a stream, which is kept: first 10 MiB that lie behind 12 others, and
 /// then 8 at the front. 4 MiB are in use.
@@ -27,7 +29,7 @@ fn a_released_page_leaves_the_windows_that_it_is_in() {
         let low = device.hit(owner, 4 * MIB).expect("it is at home");
         let high = device.hit(owner, 4 * MIB).expect("it is at home");
         device.free(low, 3);
-        let mut plan = Plan::empty_cache([0; 2]);
+        let mut plan = empty_cache();
         let (step, calls) = device.until_calls(&mut plan);
         assert_eq!((released(&calls).len(), unmapped(&calls).len()), (2, 4), "2 in the window: {calls:?}");
         device.done(&mut plan, &step);
@@ -37,7 +39,7 @@ fn a_released_page_leaves_the_windows_that_it_is_in() {
         device.free(high, 3);
         device.free(front, 3);
         let longer = device.allocate(0, 14 * MIB);
-        assert_eq!((longer.grant.offset, device.in_windows()), (held.grant.offset, 7 + 2));
+        assert_eq!((longer.offset, device.in_windows()), (held.offset, 7 + 2));
         assert!(!device.steps.iter().any(|step| matches!(step, Step::ReserveRange { .. })));
     }
 }
@@ -51,7 +53,7 @@ fn what_is_behind_released_pages_is_a_window_still() {
         assert_eq!((device.empty(), device.in_windows()), (12 * MIB, 4));
         device.free(low, 3);
         let new = device.allocate(0, 18 * MIB);
-        assert_eq!((new.grant.slot, new.grant.offset), (held.grant.slot, held.grant.offset + 10 * MIB));
+        assert_eq!((new.slot, new.offset), (held.slot, held.offset + 10 * MIB));
         assert_eq!((device.in_windows(), device.reserved()), (9, 22 * MIB));
     }
 }
@@ -64,7 +66,7 @@ fn a_window_that_begins_within_a_page_ends_with_all_its_addresses() {
     device.free(tail, 1);
     device.free(other, 1);
     let held = device.allocate(0, 9 * MIB);
-    assert_eq!(held.grant.offset, MIB);
+    assert_eq!(held.offset, MIB);
     device.free(held, 2);
     // The page that the window begins in is in use at home, and its tail stays a window.
     assert_eq!((device.empty(), device.in_windows()), (8 * MIB, 1));
@@ -74,7 +76,7 @@ fn a_window_that_begins_within_a_page_ends_with_all_its_addresses() {
     device.free(low, 3);
     device.free(high, 3);
     let again = device.allocate(0, 8 * MIB);
-    assert_eq!((again.grant.slot, again.grant.offset), (held.grant.slot, 0));
+    assert_eq!((again.slot, again.offset), (held.slot, 0));
 }
 
 /// Nothing that a window in use shows is released. A page behind the front that is in use may go.
@@ -83,12 +85,12 @@ fn what_is_in_use_through_a_window_is_not_released() {
     for owner in [0, 1] {
         let (mut device, held) = kept_window(owner);
         let again = device.allocate_at_no_cost(0, 13 * MIB);
-        assert_eq!(again.grant.offset, held.grant.offset);
+        assert_eq!(again.offset, held.offset);
         // 10 MiB and 3 of the other 8 are in use: with the page that has the last of them, 14.
         assert_eq!((device.empty(), device.in_windows()), (18 * MIB, 7));
         device.coordinator.set_limit(Some(18 * MIB));
         device.free(again, 4);
-        assert_eq!(device.allocate_at_no_cost(0, 14 * MIB).grant.offset, held.grant.offset);
+        assert_eq!(device.allocate_at_no_cost(0, 14 * MIB).offset, held.offset);
     }
 }
 
@@ -99,11 +101,11 @@ fn a_page_is_released_once_the_work_through_its_windows_is_over() {
         let (mut device, _) = with_gaps(Growth::Tight, 0, &[8, 4, 10]);
         let held = device.allocate(0, 18 * MIB);
         device.free(held, 107);
-        let mut plan = Plan::empty_cache([0; 2]);
-        let step = device.until(&mut plan, |step| matches!(step, Step::Wait(_)));
+        let mut plan = empty_cache();
+        let step = device.until(&mut plan, is_wait);
         assert_eq!(step, Step::Wait(vec![point(0, 107)]));
         // The wait comes back early for work that is never submitted.
-        device.reached[0] = Tick(100 + reached);
+        device.gpu.reached[0] = Tick(100 + reached);
         device.learn(&mut plan, millpond_core::Outcome::Reached(vec![point(0, 100 + reached)]));
         device.finish(&mut plan, 0);
         assert_eq!(device.reserved() == 4 * MIB, is_released, "{reached}");
@@ -115,7 +117,7 @@ fn a_page_is_released_once_the_work_through_its_windows_is_over() {
 #[test]
 fn the_work_through_windows_is_waited_for() {
     let mut device = Device::new(Growth::Tight, 44 * MIB);
-    device.reached = [Tick::ZERO; 3];
+    device.gpu.reached.fill(Tick::ZERO);
     let (mut device, _) = gaps_on(device, 0, &[20, 4, 20]);
     for (stream, tick) in [(1, 51), (2, 55)] {
         let gathered = device.allocate(stream, 40 * MIB);
@@ -124,8 +126,8 @@ fn the_work_through_windows_is_waited_for() {
     let at_home = [20, 20].map(|mib| device.allocate(0, mib * MIB));
     assert!(at_home.iter().all(|held| held.shard == 0), "{at_home:?}");
     at_home.into_iter().for_each(|held| device.free(held, 60));
-    let mut plan = Plan::empty_cache([0; 2]);
-    let step = device.until(&mut plan, |step| matches!(step, Step::Wait(_)));
+    let mut plan = empty_cache();
+    let step = device.until(&mut plan, is_wait);
     assert_eq!(step, Step::Wait(vec![point(0, 60), point(1, 51), point(2, 55)]));
     device.done(&mut plan, &step);
     device.finish(&mut plan, 0);
@@ -155,7 +157,7 @@ fn every_mapping_is_unmapped_once() {
 fn a_window_that_is_ending_serves_no_request() {
     for owner in [0, 1] {
         let (mut device, _) = kept_window(owner);
-        let mut release = Plan::empty_cache([0; 2]);
+        let mut release = empty_cache();
         let (releasing, _) = device.until_calls(&mut release);
         let mut plan = device.plan(0, 18 * MIB);
         let pause = device.until(&mut plan, |step| is_pages(step) || is_pause(step));
@@ -164,7 +166,7 @@ fn a_window_that_is_ending_serves_no_request() {
         device.finish(&mut release, 1);
         device.done(&mut plan, &pause);
         let held = device.finish(&mut plan, 0).expect("there is room");
-        assert!(held.grant.last_use.is_never());
+        assert!(held.last_use.is_never());
         assert_eq!((device.in_windows(), device.reserved()), (0, 22 * MIB));
         assert_eq!(device.coordinator.page_stats().returned, 0);
     }
@@ -174,7 +176,11 @@ fn a_window_that_is_ending_serves_no_request() {
 /// There are addresses for no other window.
 fn scarce() -> Device {
     let pages = PageCaps { address_bytes: 52 * MIB, ..PageCaps::new(2 * MIB) };
-    let (mut device, _) = gaps_on(Device::with(Growth::Tight, 32 * MIB, pages, true), 0, &[8, 4, 10, 4, 6]);
+    let (mut device, _) = gaps_on(
+        Device::of(&Facts { pages: Some(pages), ..Facts::paged(Growth::Tight, 32 * MIB) }),
+        0,
+        &[8, 4, 10, 4, 6],
+    );
     let held = device.allocate(0, 18 * MIB);
     assert_eq!(device.in_windows(), 9);
     device.free(held, 2);
@@ -189,15 +195,19 @@ fn scarce() -> Device {
 fn a_window_ends_where_addresses_are_scarce() {
     let mut device = scarce();
     let held = device.allocate(0, 14 * MIB);
-    assert_eq!((device.in_windows(), device.reserved(), held.grant.size), (7, 32 * MIB, 14 * MIB));
-    assert!(!held.grant.last_use.is_never(), "what is free is gathered");
+    assert_eq!((device.in_windows(), device.reserved(), held.size), (7, 32 * MIB, 14 * MIB));
+    assert!(!held.last_use.is_never(), "what is free is gathered");
 }
 
 /// The window of another stream, which was not used for longer, has no addresses that are of use, and stays.
 #[test]
 fn the_windows_of_other_streams_do_not_end_for_addresses() {
     let pages = PageCaps { address_bytes: 70 * MIB, ..PageCaps::new(2 * MIB) };
-    let (mut device, _) = gaps_on(Device::with(Growth::Tight, 32 * MIB, pages, true), 0, &[8, 4, 10, 4, 6]);
+    let (mut device, _) = gaps_on(
+        Device::of(&Facts { pages: Some(pages), ..Facts::paged(Growth::Tight, 32 * MIB) }),
+        0,
+        &[8, 4, 10, 4, 6],
+    );
     for stream in [1, 0] {
         let held = device.allocate(stream, 18 * MIB);
         device.free(held, 2);
@@ -215,14 +225,18 @@ fn the_windows_of_other_streams_do_not_end_for_addresses() {
 fn unmaps_and_waits(device: &Device) -> (Option<usize>, Option<usize>) {
     let unmaps = |step: &Step| matches!(step, Step::Pages(calls) if !unmapped(calls).is_empty());
     let find = |is: &dyn Fn(&Step) -> bool| device.steps.iter().position(is);
-    (find(&unmaps), find(&|step| matches!(step, Step::Wait(_))))
+    (find(&unmaps), find(&is_wait))
 }
 
 /// Work through a window is not over, so that it does not end before the host has waited for that.
 #[test]
 fn a_window_that_the_device_uses_does_not_end() {
     let pages = PageCaps { address_bytes: 52 * MIB, ..PageCaps::new(2 * MIB) };
-    let (mut device, _) = gaps_on(Device::with(Growth::Tight, 32 * MIB, pages, true), 0, &[8, 4, 10, 4, 6]);
+    let (mut device, _) = gaps_on(
+        Device::of(&Facts { pages: Some(pages), ..Facts::paged(Growth::Tight, 32 * MIB) }),
+        0,
+        &[8, 4, 10, 4, 6],
+    );
     let held = device.allocate(0, 18 * MIB);
     device.free(held, 107);
     device.hit(0, 10 * MIB).expect("it is at home");
@@ -236,10 +250,14 @@ fn a_window_that_the_device_uses_does_not_end() {
 #[test]
 fn a_window_that_another_stream_uses_does_not_end() {
     let pages = PageCaps { address_bytes: 52 * MIB, ..PageCaps::new(2 * MIB) };
-    let (mut device, _) = gaps_on(Device::with(Growth::Tight, 32 * MIB, pages, true), 0, &[8, 4, 10, 4, 6]);
+    let (mut device, _) = gaps_on(
+        Device::of(&Facts { pages: Some(pages), ..Facts::paged(Growth::Tight, 32 * MIB) }),
+        0,
+        &[8, 4, 10, 4, 6],
+    );
     let held = device.allocate(0, 18 * MIB);
-    device.shards[0].record_stream(held.grant.block, StreamId(1));
-    device.reached = [Tick(200), Tick(149), Tick(100)];
+    device.record(held, 1);
+    device.gpu.reached = vec![Tick(200), Tick(149), Tick(100)];
     device.free(held, 150);
     device.allocate(0, 10 * MIB);
     device.steps.clear();
@@ -252,13 +270,17 @@ fn a_window_that_another_stream_uses_does_not_end() {
 #[test]
 fn a_window_that_is_used_in_part_does_not_end() {
     let pages = PageCaps { address_bytes: 52 * MIB, ..PageCaps::new(2 * MIB) };
-    let (mut device, _) = gaps_on(Device::with(Growth::Tight, 32 * MIB, pages, true), 0, &[8, 4, 10, 4, 6]);
+    let (mut device, _) = gaps_on(
+        Device::of(&Facts { pages: Some(pages), ..Facts::paged(Growth::Tight, 32 * MIB) }),
+        0,
+        &[8, 4, 10, 4, 6],
+    );
     let held = device.allocate(0, 18 * MIB);
     device.free(held, 2);
     let held = device.allocate_at_no_cost(0, 13 * MIB);
     device.steps.clear();
     let other = device.allocate(0, 8 * MIB);
-    assert_ne!(other.grant.slot, held.grant.slot, "there are no addresses in the range of the window");
+    assert_ne!(other.slot, held.slot, "there are no addresses in the range of the window");
     assert!(device.in_windows() >= 7, "{} pages are in the window", device.in_windows());
     assert!(device.steps.iter().any(is_pages), "idle pages were released: {:?}", device.steps);
     device.check();
@@ -272,7 +294,7 @@ fn a_page_that_a_window_is_losing_stays() {
     let mut plan = device.plan(0, 14 * MIB);
     let (step, calls) = device.until_calls(&mut plan);
     assert_eq!((released(&calls).len(), unmapped(&calls).len()), (0, 9), "{calls:?}");
-    let mut second = Plan::empty_cache([0; 2]);
+    let mut second = empty_cache();
     let (end, calls) = device.until_calls(&mut second);
     assert_eq!((released(&calls).len(), unmapped(&calls).len()), (3, 3), "those that are in no window: {calls:?}");
     device.done(&mut second, &end);
@@ -297,7 +319,7 @@ fn what_the_driver_unmaps_of_a_window_is_leaving() {
     for is_release in [true, false] {
         let mut device = if is_release { kept_window(0).0 } else { scarce() };
         assert_eq!(leaving(&mut device), []);
-        let mut plan = if is_release { Plan::empty_cache([0; 2]) } else { device.plan(0, 14 * MIB) };
+        let mut plan = if is_release { empty_cache() } else { device.plan(0, 14 * MIB) };
         let (step, calls) = device.until_calls(&mut plan);
         let mut expected = unmapped(&calls);
         expected.retain(|&(page, at)| device.coordinator.is_home(page, at) == Some(false));
@@ -314,7 +336,7 @@ fn an_emptied_range_is_used_before_it_is_released() {
     let mut device = Device::new(Growth::Balanced, 200 * MIB);
     let old = device.allocate(0, 60 * MIB);
     device.free(old, 1);
-    let mut release = Plan::empty_cache([0; 2]);
+    let mut release = empty_cache();
     let (releasing, _) = device.until_calls(&mut release);
     device.done(&mut release, &releasing);
     assert_eq!(device.reserved(), 0);

@@ -1,10 +1,12 @@
 //! Plans that fail on their way: what they have claimed, asked for or mapped comes back, or stays of use.
 
-use millpond_backend::{PageCaps, StreamId, Tick};
+use millpond_backend::{StreamId, Tick};
 use millpond_core::settings::Growth;
-use millpond_core::{Freed, Outcome, ShardId, Step};
+use millpond_core::{Outcome, Step};
 
-use super::device::{Device, MIB, gaps_on, is_pages, is_pause, is_stream_wait, mapped, point, with_gaps};
+use crate::driver::{
+    Device, Facts, MIB, empty_cache, gaps_on, is_pages, is_pause, is_stream_wait, is_wait, mapped, point, with_gaps,
+};
 
 /// Sets up stream 1 with 72 MiB, of which 24 and 44 are free, and a limit of 80. Stream 0 needs 50.
 fn gaps_of_another_stream() -> (Device, u64) {
@@ -23,7 +25,7 @@ fn a_plan_fails_beside_another() {
         assert_eq!(calls.len(), 25, "one for each page of 2 MiB: {calls:?}");
         assert!(mapped(&calls).iter().all(|page| !mapped(&others).contains(page)), "{calls:?} and {others:?}");
         device.learn(&mut first, Outcome::Stopped { done: made, refused: false });
-        assert_eq!(device.until(&mut first, |_| false), Step::Done);
+        assert_eq!(device.end(&mut first), Step::Done);
         device.done(&mut second, &other);
         let held = device.finish(&mut second, 2).expect("its memory was its own");
         // All that the first plan had is available to others.
@@ -42,7 +44,7 @@ fn a_plan_that_fails_half_way_leaves_a_shorter_window() {
         device.fail_at(&mut device.plan(0, 12 * MIB), is_pages, Outcome::Stopped { done: made, refused: false });
         assert_eq!((device.in_windows(), device.reserved()), (made as u64, 20 * MIB));
         let at_home = [4, 4, 4].map(|mib| device.hit(owner, mib * MIB).expect("nothing is lost"));
-        assert!(at_home.iter().all(|held| held.grant.last_use.tick() == Tick(1)), "{at_home:?}");
+        assert!(at_home.iter().all(|held| held.last_use.tick() == Tick(1)), "{at_home:?}");
         at_home.into_iter().for_each(|held| device.free(held, 1));
         // What is not longer than a block at home is served there.
         if made > 2 {
@@ -65,11 +67,11 @@ fn a_home_keeps_the_pages_that_have_arrived() {
         assert_eq!((device.coordinator.page_stats().pages, device.reserved()), (created, created * 2 * MIB));
         if at_home > 0 {
             let held = device.hit(0, at_home * 2 * MIB).expect("its pages are at home");
-            assert!(held.grant.last_use.is_never());
+            assert!(held.last_use.is_never());
             device.free(held, 1);
         }
         let whole = device.allocate(0, 20 * MIB);
-        assert_eq!((whole.grant.offset, device.reserved()), (0, 20 * MIB), "{made} calls");
+        assert_eq!((whole.offset, device.reserved()), (0, 20 * MIB), "{made} calls");
     }
 }
 
@@ -105,7 +107,7 @@ fn a_plan_does_without_windows_where_the_driver_maps_none() {
 #[test]
 fn a_plan_fails_at_its_waits() {
     let mut busy = Device::new(Growth::Tight, 72 * MIB);
-    busy.reached = [Tick::ZERO; 3];
+    busy.gpu.reached.fill(Tick::ZERO);
     let (mut device, _) = gaps_on(busy, 1, &[24, 4, 44]);
     device.fail_at(&mut device.plan(0, 50 * MIB), is_stream_wait, Outcome::Failed);
     assert_eq!((device.coordinator.page_stats().moved_behind_wait, device.in_windows()), (0, 0));
@@ -118,9 +120,9 @@ fn a_plan_fails_at_its_waits() {
 fn the_free_block_in_front_of_new_pages_stays_guarded() {
     for made in [None, Some(0), Some(2), Some(3)] {
         let mut device = Device::new(Growth::Tight, 200 * MIB);
-        device.reached = [Tick::ZERO; 3];
+        device.gpu.reached.fill(Tick::ZERO);
         let held = device.allocate(0, 20 * MIB);
-        device.shards[0].record_stream(held.grant.block, StreamId(1));
+        device.record(held, 1);
         device.free(held, 9);
         let mut plan = device.plan(0, 24 * MIB);
         let wait = device.until(&mut plan, is_stream_wait);
@@ -134,7 +136,7 @@ fn the_free_block_in_front_of_new_pages_stays_guarded() {
         }
         device.check();
         assert!(device.hit(0, 20 * MIB).is_none(), "stream 1 may use it, after {made:?} calls");
-        device.reached[1] = Tick(9);
+        device.gpu.reached[1] = Tick(9);
         device.poll();
         assert!(device.hit(0, 20 * MIB).is_some(), "stream 1 is done, after {made:?} calls");
     }
@@ -147,8 +149,8 @@ fn the_host_waits_where_a_wait_cannot_be_queued() {
     for (blocks, bytes) in [(&[40][..], 40 * MIB), (&[20, 4, 20], 40 * MIB)] {
         for stream_wait in [true, false] {
             let limit = blocks.iter().sum::<u64>() * MIB;
-            let mut device = Device::with(Growth::Tight, limit, PageCaps::new(2 * MIB), stream_wait);
-            device.reached = [Tick::ZERO; 3];
+            let mut device = Device::of(&Facts { stream_wait, ..Facts::paged(Growth::Tight, limit) });
+            device.gpu.reached.fill(Tick::ZERO);
             let (mut device, _) = gaps_on(device, 1, blocks);
             let mut plan = device.plan(0, bytes);
             let mut asked = 0;
@@ -175,14 +177,12 @@ fn the_host_waits_where_a_wait_cannot_be_queued() {
 /// step.
 #[test]
 fn a_wait_frees_at_once_what_waited_for_its_points() {
-    let mut device = Device::with(Growth::Tight, 40 * MIB, PageCaps::new(2 * MIB), false);
-    device.reached = [Tick::ZERO; 3];
+    let mut device = Device::of(&Facts { stream_wait: false, ..Facts::paged(Growth::Tight, 40 * MIB) });
+    device.gpu.reached.fill(Tick::ZERO);
     let held = device.allocate(0, 40 * MIB);
-    device.shards[0].record_stream(held.grant.block, StreamId(1));
-    assert!(matches!(device.shards[0].free(held.grant.block, Tick(1), 0), Freed::Pending(_)));
-    device.coordinator.pend(ShardId(0), held.grant.block, [point(1, 3)], [0; 2], &mut device.shards);
+    device.free_behind(held, 1, &[point(1, 3)]);
     let mut plan = device.plan(0, 40 * MIB);
-    let step = device.until(&mut plan, |step| matches!(step, Step::Wait(_)));
+    let step = device.until(&mut plan, is_wait);
     assert_eq!(step, Step::Wait(vec![point(1, 3)]));
     device.learn(&mut plan, Outcome::Reached(vec![point(1, 3)]));
     let step = device.next(&mut plan);
@@ -193,13 +193,13 @@ fn a_wait_frees_at_once_what_waited_for_its_points() {
 #[test]
 fn the_oldest_point_of_a_stream_is_waited_for_first() {
     for ticks in [[3, 9], [9, 3]] {
-        let mut device = Device::with(Growth::Tight, 40 * MIB, PageCaps::new(2 * MIB), false);
-        device.reached = [Tick::ZERO; 3];
+        let mut device = Device::of(&Facts { stream_wait: false, ..Facts::paged(Growth::Tight, 40 * MIB) });
+        device.gpu.reached.fill(Tick::ZERO);
         let [low, _between, high] = [16, 8, 16].map(|mib| device.allocate(1, mib * MIB));
         device.free(low, ticks[0]);
         device.free(high, ticks[1]);
         let mut plan = device.plan(0, 16 * MIB);
-        let step = device.until(&mut plan, |step| matches!(step, Step::Wait(_)));
+        let step = device.until(&mut plan, is_wait);
         assert_eq!(step, Step::Wait(vec![point(1, 3)]));
         device.done(&mut plan, &step);
         assert!(device.finish(&mut plan, 0).is_some());
@@ -210,12 +210,12 @@ fn the_oldest_point_of_a_stream_is_waited_for_first() {
 #[test]
 fn what_an_abandoned_plan_did_not_create_counts_no_more() {
     let mut device = Device::new(Growth::Tight, 60 * MIB);
-    device.reached = [Tick::ZERO; 3];
+    device.gpu.reached.fill(Tick::ZERO);
     let old = device.allocate(1, 40 * MIB);
     device.free(old, 1);
     device.fail_at(&mut device.plan(0, 50 * MIB), is_stream_wait, Outcome::Failed);
-    device.reached = [Tick(100); 3];
-    assert_eq!(device.allocate(2, 60 * MIB).grant.size, 60 * MIB);
+    device.gpu.reached.fill(Tick(100));
+    assert_eq!(device.allocate(2, 60 * MIB).size, 60 * MIB);
     assert_eq!(device.reserved(), 60 * MIB);
 }
 
@@ -225,13 +225,12 @@ fn a_refusal_is_out_of_date_once_another_plan_has_released() {
     let mut device = Device::new(Growth::Balanced, 200 * MIB);
     let old = device.allocate(1, 60 * MIB);
     device.free(old, 1);
-    let mut release = millpond_core::Plan::empty_cache([0; 2]);
+    let mut release = empty_cache();
     let (releasing, _) = device.until_calls(&mut release);
     let mut plan = device.plan(0, 30 * MIB);
     device.until_calls(&mut plan);
     device.learn(&mut plan, Outcome::Stopped { done: 0, refused: true });
-    let pause = device.until(&mut plan, is_pause);
-    assert!(is_pause(&pause), "{pause:?}");
+    let pause = device.reach(&mut plan, is_pause);
     device.done(&mut release, &releasing);
     device.finish(&mut release, 1);
     device.done(&mut plan, &pause);
@@ -243,7 +242,7 @@ fn a_refusal_is_out_of_date_once_another_plan_has_released() {
 #[test]
 fn a_kept_window_is_given_back_unused() {
     let mut device = Device::new(Growth::Tight, 72 * MIB);
-    device.reached[0] = Tick(10);
+    device.gpu.reached[0] = Tick(10);
     let (mut device, bytes) = (gaps_on(device, 1, &[24, 4, 44]).0, 50 * MIB);
     let held = device.allocate(0, bytes);
     device.free(held, 2);
@@ -253,6 +252,6 @@ fn a_kept_window_is_given_back_unused() {
     let before = device.coordinator.page_stats().returned;
     let again = device.allocate_at_no_cost(0, bytes);
     assert_eq!(device.coordinator.page_stats().returned, before + 1);
-    assert_eq!((again.grant.slot, again.grant.offset), (held.grant.slot, held.grant.offset));
-    assert_eq!(again.grant.last_use.tick(), Tick(50), "the tick that covers the wait");
+    assert_eq!((again.slot, again.offset), (held.slot, held.offset));
+    assert_eq!(again.last_use.tick(), Tick(50), "the tick that covers the wait");
 }

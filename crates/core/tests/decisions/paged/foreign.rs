@@ -1,16 +1,15 @@
 //! What windows show of memory that may hold the data of another user, and what comes home of it.
 
-use millpond_backend::PageCaps;
 use millpond_core::ShardId;
 use millpond_core::settings::{Growth, Policy, Scrub, Settings};
 
-use super::device::{Device, Held, MIB, gaps_on};
+use crate::driver::{Device, Facts, Held, MIB, gaps_on};
 
 /// A device that overwrites what other streams left, with 6, 2 and 6 MiB of one stream, of which the first and the last
 /// are free. All of it is as it came from the driver.
 fn scene(shard: usize) -> (Device, Vec<Held>) {
     let settings = Settings { policy: Policy::paged(Growth::Tight), scrub: Scrub::OtherStreams, ..Settings::default() };
-    let device = Device::by(settings, 14 * MIB, PageCaps::new(2 * MIB), true);
+    let device = Device::of(&Facts { limit: Some(14 * MIB), ..Facts::new(settings, 3) });
     gaps_on(device, shard, &[6, 2, 6])
 }
 
@@ -45,7 +44,7 @@ fn memory_comes_home_as_the_window_has_left_it() {
     for overwrites in [false, true] {
         let (mut device, between) = scene(0);
         let window = device.allocate(0, 12 * MIB);
-        assert_ne!(window.grant.slot, between[0].grant.slot);
+        assert_ne!(window.slot, between[0].slot);
         assert_eq!(device.to_scrub(&window), [(0, 12)]);
         if overwrites {
             device.scrubbed(&window, 0);
@@ -69,10 +68,10 @@ fn a_window_shows_what_is_foreign_at_home() {
     for foreign in [0, 1] {
         // Another stream borrows one of the two gaps, and leaves its data there.
         let mut held = [6, 6].map(|mib| device.hit(0, mib * MIB).expect("it is free"));
-        held.sort_by_key(|held| held.grant.offset);
+        held.sort_by_key(|held| held.offset);
         device.free(held[foreign], 3);
         let lent = device.allocate(1, 6 * MIB);
-        assert_eq!((lent.shard, lent.grant.offset), (0, held[foreign].grant.offset));
+        assert_eq!((lent.shard, lent.offset), (0, held[foreign].offset));
         device.scrubbed(&lent, 1);
         device.free(lent, 3);
         device.free(held[1 - foreign], 3);
@@ -106,5 +105,5 @@ fn a_window_forgets_what_was_foreign_in_it() {
     device.free(window, 2);
     device.clean(0, &[6, 6]);
     let again = device.allocate_at_no_cost(0, 12 * MIB);
-    assert_eq!((again.grant.offset, device.to_scrub(&again)), (window.grant.offset, vec![]));
+    assert_eq!((again.offset, device.to_scrub(&again)), (window.offset, vec![]));
 }

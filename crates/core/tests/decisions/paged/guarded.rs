@@ -1,32 +1,19 @@
 //! Free memory that other streams may still use: who comes after whom, and when nobody has to any more.
 
-use millpond_backend::{StreamId, Tick};
+use millpond_backend::Tick;
+use millpond_core::Outcome;
 use millpond_core::settings::Growth;
-use millpond_core::{Freed, Outcome, ShardId};
 
-use super::device::{Device, Held, MIB, is_stream_wait, point, with_gaps};
-
-impl Device {
-    /// Frees a block at a tick of its own stream, where these points of others come before its next use.
-    fn free_behind(&mut self, held: Held, tick: u64, points: &[(u32, u64)]) {
-        let streams = points.iter().map(|&(stream, _)| StreamId(stream));
-        streams.for_each(|stream| self.shards[held.shard].record_stream(held.grant.block, stream));
-        let freed = self.shards[held.shard].free(held.grant.block, Tick(tick), 0);
-        assert!(matches!(freed, Freed::Pending(_)), "{freed:?}");
-        let points: Vec<_> = points.iter().map(|&(stream, tick)| point(stream, tick)).collect();
-        self.coordinator.pend(ShardId(held.shard as u32), held.grant.block, points, [0; 2], &mut self.shards);
-        self.check();
-    }
-}
+use crate::driver::{Device, MIB, is_stream_wait, point, with_gaps};
 
 /// A guard is over once all of its points are reached, and not with the first of them.
 #[test]
 fn all_points_of_a_guard_come_first() {
     let (mut device, _) = with_gaps(Growth::Tight, 0, &[6]);
     let held = device.hit(0, 6 * MIB).expect("it is free");
-    device.free_behind(held, 10, &[(1, 209), (2, 209)]);
+    device.free_behind(held, 10, &[point(1, 209), point(2, 209)]);
     for (reached, is_free) in [([100, 100, 100], false), ([100, 209, 100], false), ([100, 209, 209], true)] {
-        device.reached = reached.map(Tick);
+        device.gpu.reached = reached.map(Tick).to_vec();
         device.poll();
         assert_eq!(device.hit(0, 6 * MIB).is_some(), is_free, "{reached:?}");
     }
@@ -37,9 +24,9 @@ fn all_points_of_a_guard_come_first() {
 fn the_rest_of_a_block_stays_guarded() {
     let (mut device, _) = with_gaps(Growth::Tight, 0, &[6]);
     let [front, rear] = [2, 4].map(|mib| device.hit(0, mib * MIB).expect("it is free"));
-    device.free_behind(rear, 10, &[(1, 209)]);
+    device.free_behind(rear, 10, &[point(1, 209)]);
     device.free(front, 10);
-    assert_eq!(device.hit(0, 2 * MIB).map(|held| held.grant.offset), Some(0));
+    assert_eq!(device.hit(0, 2 * MIB).map(|held| held.offset), Some(0));
     assert!(device.hit(0, 4 * MIB).is_none(), "another stream may still use it");
 }
 
@@ -50,16 +37,16 @@ fn what_a_stream_did_abroad_is_its_own_last_use() {
         let (mut device, _) = with_gaps(Growth::Tight, 1, &[6, 2, 6]);
         let window = device.allocate(0, 12 * MIB);
         assert_eq!(window.shard, 0);
-        device.free_behind(window, 209, &[(1, 215)]);
+        device.free_behind(window, 209, &[point(1, 215)]);
         let home = if waits {
             assert!(device.hit(1, 6 * MIB).is_none(), "the window's stream may still use it");
             device.allocate(1, 6 * MIB)
         } else {
-            device.reached = [209, 100, 100].map(Tick);
+            device.gpu.reached = [209, 100, 100].map(Tick).to_vec();
             device.poll();
             device.hit(1, 6 * MIB).expect("the window's stream is done with it")
         };
-        assert_eq!(home.grant.last_use.tick(), Tick(215), "waits: {waits}");
+        assert_eq!(home.last_use.tick(), Tick(215), "waits: {waits}");
     }
 }
 
@@ -68,11 +55,11 @@ fn what_a_stream_did_abroad_is_its_own_last_use() {
 fn what_a_home_grows_by_comes_after_the_wait_for_what_is_in_front() {
     let mut device = Device::new(Growth::Tight, 8 * MIB);
     let front = device.allocate(0, 4 * MIB);
-    device.free_behind(front, 10, &[(1, 209)]);
+    device.free_behind(front, 10, &[point(1, 209)]);
     let whole = device.allocate(0, 8 * MIB);
-    assert_eq!((whole.grant.offset, device.reserved()), (0, 8 * MIB));
+    assert_eq!((whole.offset, device.reserved()), (0, 8 * MIB));
     assert!(device.steps.iter().any(is_stream_wait), "{:?}", device.steps);
-    assert_eq!(whole.grant.last_use.tick(), Tick(100), "where the stream was, and not where the front was freed");
+    assert_eq!(whole.last_use.tick(), Tick(100), "where the stream was, and not where the front was freed");
 }
 
 /// A small block of another stream's slab comes after what that stream did there.
@@ -83,7 +70,7 @@ fn a_small_block_of_another_stream_comes_after_its_work() {
     device.free(small, 209);
     device.steps.clear();
     let lent = device.allocate(1, MIB / 2);
-    assert_eq!((lent.shard, lent.grant.last_use.tick()), (0, Tick(100)), "where the stream itself was");
+    assert_eq!((lent.shard, lent.last_use.tick()), (0, Tick(100)), "where the stream itself was");
     let waits = device.steps.iter().filter(|step| is_stream_wait(step)).count();
     assert_eq!(waits, 1, "{:?}", device.steps);
 }
@@ -98,7 +85,7 @@ fn a_spare_page_is_not_fresh() {
     assert!(device.finish(&mut plan, 0).is_none());
     assert_eq!(device.reserved(), 2 * MIB);
     let held = device.allocate(0, 2 * MIB);
-    assert_eq!((device.reserved(), held.grant.last_use.is_never()), (2 * MIB, false));
+    assert_eq!((device.reserved(), held.last_use.is_never()), (2 * MIB, false));
 }
 
 /// Behind a wait memory has the last use of its own stream, and the tick that covers the wait: none of another stream.
@@ -106,8 +93,8 @@ fn a_spare_page_is_not_fresh() {
 fn a_tick_of_another_stream_is_no_last_use() {
     let (mut device, _) = with_gaps(Growth::Tight, 0, &[6]);
     let held = device.hit(0, 6 * MIB).expect("it is free");
-    device.free_behind(held, 10, &[(1, 209)]);
-    assert_eq!(device.allocate(0, 6 * MIB).grant.last_use.tick(), Tick(100));
+    device.free_behind(held, 10, &[point(1, 209)]);
+    assert_eq!(device.allocate(0, 6 * MIB).last_use.tick(), Tick(100));
 }
 
 /// Memory of several places was used when the last of them was.
@@ -115,10 +102,10 @@ fn a_tick_of_another_stream_is_no_last_use() {
 fn a_window_has_the_latest_use_of_its_memory() {
     let (mut device, _) = with_gaps(Growth::Tight, 0, &[5, 2, 5]);
     let mut held = [5, 5].map(|mib| device.hit(0, mib * MIB).expect("it is free"));
-    held.sort_by_key(|held| held.grant.offset);
+    held.sort_by_key(|held| held.offset);
     device.free(held[0], 50);
     device.free(held[1], 40);
-    assert_eq!(device.allocate(0, 10 * MIB).grant.last_use.tick(), Tick(50), "it begins with the second place");
+    assert_eq!(device.allocate(0, 10 * MIB).last_use.tick(), Tick(50), "it begins with the second place");
 }
 
 /// Memory that nothing has used is fresh for a borrower too.
@@ -131,8 +118,8 @@ fn memory_of_another_home_is_fresh_until_it_is_used() {
     assert!(device.finish(&mut plan, 1).is_none());
     device.coordinator.set_limit(Some(device.reserved()));
     let lent = device.allocate(0, 2 * MIB);
-    assert_eq!((lent.shard, lent.grant.last_use.is_never()), (1, true), "one page has arrived");
+    assert_eq!((lent.shard, lent.last_use.is_never()), (1, true), "one page has arrived");
     device.free(lent, 20);
     let lent = device.allocate(0, 2 * MIB);
-    assert_eq!((lent.shard, lent.grant.last_use.is_never()), (1, false));
+    assert_eq!((lent.shard, lent.last_use.is_never()), (1, false));
 }

@@ -4,26 +4,26 @@ use millpond_backend::{PageCaps, StreamId, Tick};
 use millpond_core::settings::Growth;
 use millpond_core::{Freed, LastUse, Step};
 
-use super::device::{Device, MIB, gaps_on, is_pages, is_stream_wait, point};
+use crate::driver::{Device, Facts, MIB, gaps_on, is_pages, is_stream_wait, point};
 
 /// A block whose work is not over is lent behind a device-side wait, and one whose work is over without any.
 #[test]
 fn a_block_is_lent_behind_a_wait() {
     for (freed_at, waits) in [(100, false), (101, true)] {
         let mut device = Device::new(Growth::Tight, 40 * MIB);
-        device.reached[0] = Tick(10);
+        device.gpu.reached[0] = Tick(10);
         let old = device.allocate(1, 40 * MIB);
         device.free(old, freed_at);
         device.steps.clear();
         let held = device.allocate(0, 30 * MIB);
-        assert_eq!((held.shard, held.grant.offset, device.in_windows()), (1, old.grant.offset, 0));
+        assert_eq!((held.shard, held.offset, device.in_windows()), (1, old.offset, 0));
         assert!(!device.steps.iter().any(is_pages));
         let queued: Vec<_> = device.steps.iter().filter(|step| is_stream_wait(step)).cloned().collect();
         let stream = StreamId(0);
         let expected = Step::StreamWait { stream, points: vec![point(1, 101)] };
         assert_eq!(queued, if waits { vec![expected] } else { vec![] });
         let covered = if waits { Tick(50) } else { Tick(10) };
-        assert_eq!(held.grant.last_use, LastUse::at(covered), "a tick of the borrower");
+        assert_eq!(held.last_use, LastUse::at(covered), "a tick of the borrower");
         // What is left of the block is free for the lender.
         assert!(device.hit(1, 10 * MIB).is_some() && device.hit(1, 2 * MIB).is_none());
     }
@@ -34,13 +34,13 @@ fn a_block_is_lent_behind_a_wait() {
 #[test]
 fn a_stream_waits_once_for_a_point() {
     let mut device = Device::new(Growth::Tight, 60 * MIB);
-    device.reached = [Tick::ZERO; 3];
+    device.gpu.reached.fill(Tick::ZERO);
     let old = device.allocate(1, 60 * MIB);
     device.free(old, 7);
     for (borrower, waits) in [(0, true), (0, false), (2, true)] {
         device.steps.clear();
         let held = device.allocate(borrower, 20 * MIB);
-        assert_eq!((held.shard, held.grant.last_use), (1, LastUse::at(Tick(50))), "the tick that covers the wait");
+        assert_eq!((held.shard, held.last_use), (1, LastUse::at(Tick(50))), "the tick that covers the wait");
         let queued: Vec<_> = device.steps.iter().filter(|step| is_stream_wait(step)).cloned().collect();
         let stream = StreamId(borrower as u32);
         let expected = Step::StreamWait { stream, points: vec![point(1, 7)] };
@@ -56,17 +56,17 @@ fn a_lent_block_waits_for_the_borrower() {
     device.free(old, 1);
     let held = device.allocate(0, 40 * MIB);
     assert_eq!(held.shard, 1);
-    let Freed::Pending(uses) = device.shards[1].free(held.grant.block, Tick(9), 0) else { panic!("it was lent") };
+    let Freed::Pending(uses) = device.take_back(held, 9) else { panic!("it was lent") };
     assert_eq!((&uses.streams[..], uses.points.is_empty()), (&[StreamId(0)][..], true));
-    device.coordinator.pend(millpond_core::ShardId(1), held.grant.block, [point(0, 150)], [0; 2], &mut device.shards);
+    device.pend(held, &[point(0, 150)]);
     device.poll();
     device.check();
     assert!(device.hit(1, 40 * MIB).is_none());
-    device.reached[0] = Tick(150);
+    device.gpu.reached[0] = Tick(150);
     device.poll();
     device.check();
     // The lender's own last use was before the loan.
-    assert_eq!(device.hit(1, 40 * MIB).map(|held| held.grant.last_use), Some(LastUse::at(Tick(1))));
+    assert_eq!(device.hit(1, 40 * MIB).map(|held| held.last_use), Some(LastUse::at(Tick(1))));
 }
 
 /// A lender that used its block as well, while it was lent, comes later than that use.
@@ -77,8 +77,8 @@ fn a_lender_may_use_what_it_has_lent() {
         let old = device.allocate(1, 40 * MIB);
         device.free(old, 1);
         let held = device.allocate(0, 40 * MIB);
-        device.shards[1].record_stream(held.grant.block, StreamId(stream));
-        device.reached = [Tick(200); 3];
+        device.record(held, stream);
+        device.gpu.reached.fill(Tick(200));
         device.free(held, 9);
         let grant = device.hit(1, 40 * MIB).expect("all of its users are done").grant;
         assert_eq!(grant.last_use, LastUse::at(Tick(last)), "used on stream {stream}");
@@ -88,12 +88,13 @@ fn a_lender_may_use_what_it_has_lent() {
 /// Memory that no stream had used before it was lent is not as the driver gave it.
 #[test]
 fn what_was_lent_is_used() {
-    let mut device = Device::with(Growth::Tight, 64 * MIB, PageCaps::new(32 * MIB), true);
+    let mut device =
+        Device::of(&Facts { pages: Some(PageCaps::new(32 * MIB)), ..Facts::paged(Growth::Tight, 64 * MIB) });
     let front = device.allocate(1, 34 * MIB);
-    assert!(front.grant.last_use.is_never());
+    assert!(front.last_use.is_never());
     let held = device.allocate(0, 30 * MIB);
-    assert_eq!((held.shard, held.grant.offset), (1, 34 * MIB), "the rest of the second page");
-    device.reached = [Tick(200); 3];
+    assert_eq!((held.shard, held.offset), (1, 34 * MIB), "the rest of the second page");
+    device.gpu.reached.fill(Tick(200));
     device.free(held, 9);
     let again = device.hit(1, 30 * MIB).expect("the borrower is done").grant;
     assert!(!again.last_use.is_never(), "{:?}", again.last_use);
@@ -138,7 +139,7 @@ fn balanced_creates_pages_while_the_device_is_behind() {
         let old = device.allocate(1, 40 * MIB);
         device.free(old, 101);
         assert_eq!(device.allocate(0, 30 * MIB).shard, shard, "{growth:?}");
-        device.reached[1] = Tick(101);
+        device.gpu.reached[1] = Tick(101);
         let held = device.allocate(2, 6 * MIB);
         device.free(held, 1);
         assert_eq!(device.allocate(2, 20 * MIB).shard == 1, growth == Growth::Balanced, "it is idle now");

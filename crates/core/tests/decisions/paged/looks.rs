@@ -1,29 +1,12 @@
 //! Operations of other threads just before each look of a plan at a shard.
 
-use millpond_backend::{PageCaps, Tick};
+use millpond_backend::Tick;
 use millpond_core::settings::Growth;
-use millpond_core::{Freed, Shard, ShardId, Shards, Sizes, Step};
+use millpond_core::{Freed, Shard, Sizes, Step};
 
-use super::device::{Device, Held, MIB, is_stream_wait, overlap, point, with_gaps};
+use crate::driver::{Device, Facts, Held, MIB, granted, is_stream_wait, point, with_gaps};
 
 const SMALL: u64 = MIB / 2;
-
-/// Shards with an operation that is made just before the first look after `looks` others.
-struct Meddled<'a> {
-    shards: &'a mut Vec<Shard>,
-    looks: &'a mut u32,
-    meddle: &'a mut dyn FnMut(&mut Vec<Shard>),
-}
-
-impl Shards for Meddled<'_> {
-    fn visit(&mut self, shard: ShardId, f: &mut dyn FnMut(&mut Shard)) {
-        if *self.looks == 0 {
-            (self.meddle)(self.shards);
-        }
-        *self.looks = self.looks.wrapping_sub(1);
-        self.shards.visit(shard, f);
-    }
-}
 
 /// What another thread did.
 enum Meddling {
@@ -49,22 +32,13 @@ fn at_each_look(
         let sizes = device.sizes.clone();
         let (mut looks, mut done) = (place, None);
         device.steps.clear();
-        let granted = loop {
-            let mut strike = |shards: &mut Vec<Shard>| done = Some(meddle(shards, &sizes));
-            let mut shards = Meddled { shards: &mut device.shards, looks: &mut looks, meddle: &mut strike };
-            let step = device.coordinator.next(&mut plan, &mut shards);
-            device.steps.push(step.clone());
-            match step {
-                Step::Grant(grant) => break Held { shard: 0, grant },
-                Step::Lend { lender, grant } => break Held { shard: lender.0 as usize, grant },
-                Step::Refuse(report) => panic!("look {place}: refused: {report:?}"),
-                step => device.done(&mut plan, &step),
-            }
-        };
+        let mut strike = |shards: &mut Vec<Shard>| done = Some(meddle(shards, &sizes));
+        let end = device.end_meddled(&mut plan, &mut looks, &mut strike);
+        let granted = granted(&end, 0).unwrap_or_else(|| panic!("look {place}: {end:?}"));
         device.check();
         match done {
             Some(Meddling::Took(taken)) => {
-                assert!(!overlap(&taken, &granted), "look {place}: {taken:?} and {granted:?}");
+                assert!(!taken.overlaps(&granted), "look {place}: {taken:?} and {granted:?}");
             }
             Some(Meddling::Used) => verify(&device.steps),
             Some(Meddling::Nothing) => {}
@@ -116,7 +90,7 @@ fn the_free_block_in_front_of_new_pages_shrinks() {
 /// Sets up stream 1 with all that the limit allows, free in two pieces. Stream 0 needs most of it.
 fn gaps_of_another_stream() -> (Device, u64) {
     let (mut device, _) = with_gaps(Growth::Tight, 1, &[24, 4, 44, 8]);
-    device.reached[1] = Tick(100);
+    device.gpu.reached[1] = Tick(100);
     (device, 50 * MIB)
 }
 
@@ -182,7 +156,7 @@ fn a_block_that_is_to_be_lent_is_taken_by_another_thread() {
 /// limit allows. Every other one is free, and the device is done with it.
 fn without_waits(blocks: &[u64]) -> Device {
     let limit = blocks.iter().sum::<u64>().next_multiple_of(2 * MIB);
-    let mut device = Device::with(Growth::Tight, limit, PageCaps::new(2 * MIB), false);
+    let mut device = Device::of(&Facts { stream_wait: false, ..Facts::paged(Growth::Tight, limit) });
     let held: Vec<_> =
         blocks.iter().map(|&bytes| device.hit(1, bytes).unwrap_or_else(|| device.allocate(1, bytes))).collect();
     held.into_iter().step_by(2).for_each(|held| device.free(held, 1));

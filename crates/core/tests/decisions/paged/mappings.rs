@@ -1,17 +1,17 @@
 //! Windows that end because more pages would be mapped in them than the driver is taken to bear.
 
-use millpond_backend::{PageCaps, StreamId, Tick};
+use millpond_backend::{PageCaps, Tick};
 use millpond_core::Step;
 use millpond_core::settings::{Growth, Policy};
 
-use super::device::{Device, MIB, gaps_on, unmapped};
+use crate::driver::{Device, Facts, MIB, gaps_on, is_wait, unmapped};
 
 /// Creates blocks of stream 0 with gaps between them, on a device whose driver is taken to bear `mappings` pages in
 /// windows. What can be gathered is never created.
 fn with_gaps(mappings: u64, mib: &[u64]) -> Device {
     let pages = PageCaps { mappings, ..PageCaps::new(2 * MIB) };
     let policy = Policy::Paged { growth: Growth::Tight, slack: 0.0 };
-    gaps_on(Device::under(policy, 1 << 30, pages, true), 0, mib).0
+    gaps_on(Device::of(&Facts { pages: Some(pages), ..Facts::under(policy, 3) }), 0, mib).0
 }
 
 /// Sets up 22 MiB of stream 0, of which 4 in the middle are in use, and for each of some streams a kept window over the
@@ -32,7 +32,7 @@ fn crowded(mappings: u64, streams: &[usize]) -> Device {
 fn a_window_of_another_stream_ends() {
     let mut device = crowded(9, &[0]);
     let held = device.allocate(1, 18 * MIB);
-    assert!(!held.grant.last_use.is_never(), "what is free is gathered");
+    assert!(!held.last_use.is_never(), "what is free is gathered");
     assert_eq!((device.in_windows(), device.reserved()), (9, 22 * MIB));
     device.free(held, 3);
     device.allocate_at_no_cost(1, 18 * MIB);
@@ -88,13 +88,13 @@ fn what_is_in_use_does_not_end() {
         let mut device = with_gaps(4, &[4; 7]);
         let first = device.allocate(1, 8 * MIB);
         if !is_held {
-            device.reached[1] = Tick(2);
+            device.gpu.reached[1] = Tick(2);
             device.free(first, 107);
         }
         device.steps.clear();
         let second = device.allocate(2, 8 * MIB);
         assert_eq!((device.in_windows() > 4, device.reserved()), (true, 28 * MIB), "{is_held}");
-        assert!(!device.steps.iter().any(|step| matches!(step, Step::Wait(_))), "{:?}", device.steps);
+        assert!(!device.steps.iter().any(is_wait), "{:?}", device.steps);
         device.free(second, 3);
     }
 }
@@ -106,8 +106,8 @@ fn what_another_stream_uses_does_not_end() {
     for (reached, mappings) in [(149, 8), (150, 4)] {
         let mut device = with_gaps(4, &[4; 7]);
         let first = device.allocate(1, 8 * MIB);
-        device.shards[1].record_stream(first.grant.block, StreamId(2));
-        device.reached = [Tick(100), Tick(200), Tick(reached)];
+        device.record(first, 2);
+        device.gpu.reached = vec![Tick(100), Tick(200), Tick(reached)];
         device.free(first, 150);
         let second = device.allocate(0, 8 * MIB);
         assert_eq!((device.in_windows(), device.reserved()), (mappings, 28 * MIB), "up to tick {reached}");
@@ -123,7 +123,7 @@ fn a_window_that_was_lengthened_was_used() {
     assert_eq!(device.in_windows(), 3 + 2);
     [first, second].into_iter().for_each(|held| device.free(held, 2));
     let longer = device.allocate(0, 8 * MIB);
-    assert_eq!((longer.grant.offset, device.in_windows()), (first.grant.offset, 4 + 2));
+    assert_eq!((longer.offset, device.in_windows()), (first.offset, 4 + 2));
     device.free(longer, 3);
     device.allocate(1, 10 * MIB);
     assert_eq!(device.in_windows(), 4 + 5, "the shorter one has ended");

@@ -1,11 +1,10 @@
 //! What a request that missed sees of all streams: whether the device still uses what is free there. Under `balanced`
 //! it creates pages then, and gathers nothing.
 
-use millpond_backend::{StreamId, Tick};
-use millpond_core::Step;
+use millpond_backend::Tick;
 use millpond_core::settings::Growth;
 
-use super::device::{ASKED, Device, Held, MIB};
+use crate::driver::{ASKED, Device, Held, MIB, is_poll};
 
 /// Has the second stream hold blocks of these lengths in MiB, with 4 MiB between them that stay.
 fn blocks(device: &mut Device, mib: &[u64]) -> Vec<Held> {
@@ -28,13 +27,13 @@ fn gathers(device: &mut Device) -> bool {
 fn guards_whose_points_are_reached_do_not_hold_a_request_back() {
     for is_over in [true, false] {
         let mut device = Device::new(Growth::Balanced, 1 << 30);
-        device.reached[2] = Tick(0);
+        device.gpu.reached[2] = Tick(0);
         let held = blocks(&mut device, &[20, 20]);
         for block in held {
-            device.shards[1].record_stream(block.grant.block, StreamId(2));
+            device.record(block, 2);
             device.free(block, 5);
         }
-        device.reached[2] = Tick(if is_over { 5 } else { 4 });
+        device.gpu.reached[2] = Tick(if is_over { 5 } else { 4 });
         assert_eq!(gathers(&mut device), is_over);
     }
 }
@@ -44,14 +43,14 @@ fn guards_whose_points_are_reached_do_not_hold_a_request_back() {
 fn what_was_freed_last_and_is_in_use_again_does_not_hold_a_request_back() {
     for is_taken in [true, false] {
         let mut device = Device::new(Growth::Balanced, 1 << 30);
-        device.reached[1] = Tick(1);
+        device.gpu.reached[1] = Tick(1);
         let held = blocks(&mut device, &[20, 20, 12]);
         for (block, tick) in held.iter().zip([1, 1, 50]) {
             device.free(*block, tick);
         }
         if is_taken {
             let again = device.hit(1, 12 * MIB).expect("it is free");
-            assert_eq!(again.grant.offset, held[2].grant.offset);
+            assert_eq!(again.offset, held[2].offset);
         }
         assert_eq!(gathers(&mut device), is_taken);
     }
@@ -63,16 +62,16 @@ fn what_was_freed_last_and_is_in_use_again_does_not_hold_a_request_back() {
 fn what_was_freed_since_the_streams_were_asked_does_not_hold_a_request_back() {
     for (is_shared, tick) in [(false, 50), (false, ASKED + 1), (true, 150), (true, ASKED + 1)] {
         let mut device = Device::new(Growth::Balanced, 1 << 30);
-        device.reached[1] = Tick(1);
+        device.gpu.reached[1] = Tick(1);
         for block in blocks(&mut device, &[20, 20, 12]) {
             device.free(block, 1);
         }
         let (mut plan, reserved) = (device.plan(0, 30 * MIB), device.reserved());
-        let asks = device.until(&mut plan, |step| matches!(step, Step::Poll(_)));
+        let asks = device.until(&mut plan, is_poll);
         device.done(&mut plan, &asks);
         let used = device.hit(1, 12 * MIB).expect("it is free");
         if is_shared {
-            device.shards[1].record_stream(used.grant.block, StreamId(2));
+            device.record(used, 2);
         }
         device.free_unchecked(used, tick);
         assert!(device.finish(&mut plan, 0).is_some());

@@ -7,7 +7,7 @@ use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy, Segments, Settings};
 use millpond_core::{Checkpoint, Obstacle, PoolId, Restored, ShardId};
 
-use super::device::{Device, Held, MIB, gaps_on, point, unmapped, with_gaps};
+use crate::driver::{Device, Facts, Held, MIB, gaps_on, point, unmapped, with_gaps};
 
 const GROWTHS: [Growth; 2] = [Growth::Balanced, Growth::Tight];
 
@@ -26,8 +26,7 @@ impl Device {
 
     /// Determines whether a checkpoint could come back once a block is free.
     fn may_restore(&mut self, to: &Checkpoint, leaving: Held) -> Result<(), Obstacle> {
-        let leaving = [(ShardId(leaving.shard as u32), leaving.grant.block)];
-        self.coordinator.may_restore(PoolId::default(), to, &leaving, &mut self.shards)
+        self.coordinator.may_restore(PoolId::default(), to, &[leaving.id()], &mut self.shards)
     }
 
     /// Expects that one block of a checkpoint comes back once the points are reached, and not before.
@@ -60,7 +59,7 @@ fn a_lent_block_comes_back_behind_the_work_of_its_home() {
         device.free(own, 209);
         let restored = device.comes_back(&checkpoint, &[point(0, 209)]);
         assert_eq!((restored.shard, restored.stream), (ShardId(0), StreamId(1)), "{growth:?}");
-        assert_eq!((restored.grant.slot, restored.grant.offset), (lent.grant.slot, lent.grant.offset));
+        assert_eq!((restored.grant.slot, restored.grant.offset), (lent.slot, lent.offset));
         // It is a loan again: the home comes after its borrower.
         device.free(Held { shard: 0, grant: restored.grant }, 212);
         assert_eq!(device.restore(&checkpoint), Err(Obstacle::InUse(vec![point(1, 212)])), "{growth:?}");
@@ -73,7 +72,7 @@ fn a_block_that_others_use_comes_back_for_its_own_stream() {
     for growth in GROWTHS {
         let (mut device, _) = with_gaps(growth, 0, &[6]);
         let used = device.hit(0, 6 * MIB).expect("it is free");
-        device.shards[0].record_stream(used.grant.block, StreamId(2));
+        device.record(used, 2);
         let checkpoint = device.take();
         device.free(used, 208);
         let restored = device.comes_back(&checkpoint, &[point(2, 208)]);
@@ -91,7 +90,7 @@ fn a_block_in_a_window_comes_back_behind_the_work_at_its_homes() {
         // The second gap begins with the end of a page, and the first one ends with the beginning of one.
         let (mut device, between) = with_gaps(growth, 0, &[5, 2, 5]);
         let window = device.allocate(0, 10 * MIB);
-        assert_ne!(window.grant.slot, between[0].grant.slot, "{growth:?}");
+        assert_ne!(window.slot, between[0].slot, "{growth:?}");
         device.free(between[0], 2);
         let checkpoint = device.take();
         assert_eq!(checkpoint.len(), 1);
@@ -101,7 +100,7 @@ fn a_block_in_a_window_comes_back_behind_the_work_at_its_homes() {
         assert_eq!(device.restore(&checkpoint), Err(Obstacle::Taken { bytes: 10 * MIB }));
         device.free(own, 209);
         let restored = device.comes_back(&checkpoint, &[point(0, 209)]);
-        assert_eq!((restored.grant.slot, restored.grant.offset), (window.grant.slot, window.grant.offset));
+        assert_eq!((restored.grant.slot, restored.grant.offset), (window.slot, window.offset));
         assert_eq!(restored.grant.last_use.tick(), Tick(209), "it was used by its own stream");
         assert_eq!(device.restore(&checkpoint), Err(Obstacle::Taken { bytes: 10 * MIB }), "it is live");
         device.free(Held { shard: 0, grant: restored.grant }, 210);
@@ -149,10 +148,10 @@ fn a_window_that_waits_is_waited_for() {
     for growth in GROWTHS {
         let mut pages = PageCaps::new(2 * MIB);
         pages.alias_reuse = Reuse::AfterDone;
-        let device = Device::with(growth, 14 * MIB, pages, true);
+        let device = Device::of(&Facts { pages: Some(pages), ..Facts::paged(growth, 14 * MIB) });
         let (mut device, between) = gaps_on(device, 0, &[6, 2, 6]);
         let window = device.allocate(0, 12 * MIB);
-        assert_ne!(window.grant.slot, between[0].grant.slot, "{growth:?}");
+        assert_ne!(window.slot, between[0].slot, "{growth:?}");
         device.free(between[0], 2);
         let checkpoint = device.take();
         device.free(window, 209);
@@ -161,7 +160,7 @@ fn a_window_that_waits_is_waited_for() {
             Err(Obstacle::InUse(points)) => assert!(points.iter().all(|&known| known == point(0, 209)), "{points:?}"),
             other => panic!("{growth:?}: {other:?}"),
         }
-        device.reached = [Tick(209); 3];
+        device.gpu.reached.fill(Tick(209));
         device.poll();
         assert_eq!(device.restore(&checkpoint).map(|restored| restored.len()), Ok(1), "{growth:?}");
     }
@@ -206,7 +205,7 @@ fn a_block_comes_back_alone_and_is_counted() {
     let bytes = device.coordinator.stats(&mut device.shards).allocated_bytes.all;
     assert_eq!((bytes.current, bytes.peak), (0, 2 * MIB), "it was live for a moment");
     assert!(device.restore(&checkpoint).is_ok());
-    let beside = [2, 2].map(|mib| device.hit(0, mib * MIB).map(|held| held.grant.offset));
+    let beside = [2, 2].map(|mib| device.hit(0, mib * MIB).map(|held| held.offset));
     assert_eq!(beside, [Some(0), Some(4 * MIB)]);
 }
 
@@ -215,7 +214,8 @@ fn a_block_comes_back_alone_and_is_counted() {
 fn a_window_that_ends_is_gone() {
     let pages = PageCaps { mappings: 9, ..PageCaps::new(2 * MIB) };
     let policy = Policy::Paged { growth: Growth::Tight, slack: 0.0 };
-    let (mut device, between) = gaps_on(Device::under(policy, 1 << 30, pages, true), 0, &[8, 4, 10]);
+    let (mut device, between) =
+        gaps_on(Device::of(&Facts { pages: Some(pages), ..Facts::under(policy, 3) }), 0, &[8, 4, 10]);
     let window = device.allocate(0, 18 * MIB);
     let checkpoint = device.take();
     device.free(window, 2);
@@ -234,7 +234,7 @@ fn a_window_that_ends_is_gone() {
 fn segments_of_a_checkpoint_are_told_from_others() {
     let settings =
         Settings { policy: Policy::Classic(Segments::Plain), max_split_bytes: Some(30 * MIB), ..Settings::default() };
-    let mut device = Device::by(settings, 1 << 30, PageCaps::new(2 * MIB), true);
+    let mut device = Device::of(&Facts::new(settings, 3));
     let large = device.allocate(0, 30 * MIB);
     let checkpoint = device.take();
     device.free(large, 2);
@@ -244,7 +244,7 @@ fn segments_of_a_checkpoint_are_told_from_others() {
     device.free(large, 3);
     assert_eq!(device.empty(), 0);
     let other = device.allocate(0, 30 * MIB);
-    assert_eq!((other.grant.slot, other.grant.offset), (large.grant.slot, 0));
+    assert_eq!((other.slot, other.offset), (large.slot, 0));
     device.free(other, 3);
     assert_eq!(device.restore(&checkpoint), Err(Obstacle::Gone { bytes: 30 * MIB }));
 }

@@ -1,10 +1,9 @@
 //! Small blocks, which live in slabs that a home gives them and gets back.
 
-use millpond_backend::{Point, Tick};
+use millpond_backend::Tick;
 use millpond_core::settings::Growth;
-use millpond_core::{Freed, ShardId, Step};
 
-use super::device::{Device, Held, MIB, is_pages, is_stream_wait, point};
+use crate::driver::{Device, Held, MIB, is_pages, is_stream_wait, is_wait, point};
 
 const SMALL: u64 = MIB / 2;
 
@@ -18,13 +17,6 @@ fn by_side(device: &mut Device) -> (u64, u64) {
 /// Makes a small request, which is a hit if there is a slab with room.
 fn small(device: &mut Device) -> Held {
     device.hit(0, SMALL).unwrap_or_else(|| device.allocate(0, SMALL))
-}
-
-/// Frees a block of stream 0 that another stream uses up to a point.
-fn free_in_use(device: &mut Device, held: Held, until: Point) {
-    device.shards[0].record_stream(held.grant.block, until.stream);
-    assert!(matches!(device.shards[0].free(held.grant.block, Tick(1), 0), Freed::Pending(_)));
-    device.coordinator.pend(ShardId(0), held.grant.block, [until], [0; 2], &mut device.shards);
 }
 
 /// Sets up stream 0 with 8 MiB that are free.
@@ -45,14 +37,14 @@ fn an_empty_slab_goes_back_to_the_large_side_at_once() {
         let blocks: Vec<_> = (0..4).map(|_| small(&mut device)).collect();
         assert!(!device.steps.iter().any(is_pages));
         assert_eq!(by_side(&mut device), (2 * MIB, 6 * MIB));
-        assert!(blocks.iter().all(|held| held.grant.offset / (2 * MIB) == blocks[0].grant.offset / (2 * MIB)));
+        assert!(blocks.iter().all(|held| held.offset / (2 * MIB) == blocks[0].offset / (2 * MIB)));
         assert!(device.hit(0, 8 * MIB).is_none());
         for at in order {
             device.free(blocks[at], 2);
         }
         assert_eq!(by_side(&mut device), (0, 8 * MIB), "{order:?}");
         let whole = device.hit(0, 8 * MIB).expect("it is one block again");
-        assert_eq!(whole.grant.last_use.tick(), Tick(2));
+        assert_eq!(whole.last_use.tick(), Tick(2));
     }
 }
 
@@ -64,7 +56,7 @@ fn slabs_go_back_one_by_one() {
     assert_eq!(by_side(&mut device), (8 * MIB, 0));
     assert!(device.try_allocate(0, SMALL).is_none(), "the limit");
     for (count, slab) in [1, 3, 0, 2].into_iter().enumerate() {
-        let in_slab = |held: &&Held| held.grant.offset / (2 * MIB) == slab;
+        let in_slab = |held: &&Held| held.offset / (2 * MIB) == slab;
         let inside: Vec<_> = blocks.iter().filter(in_slab).copied().collect();
         assert_eq!(inside.len(), 4);
         inside.into_iter().for_each(|held| device.free(held, 2));
@@ -83,12 +75,12 @@ fn free_blocks_of_both_sides_do_not_join() {
     assert_eq!(by_side(&mut device), (4 * MIB, 4 * MIB));
     assert!(device.hit(0, 4 * MIB + SMALL).is_none());
     let large = device.hit(0, 4 * MIB).expect("the rest of the home");
-    assert_eq!(large.grant.offset, 4 * MIB);
+    assert_eq!(large.offset, 4 * MIB);
     device.free(large, 2);
     // Blocks of neighbouring slabs do join, and what is a whole slab goes back.
     [2, 3, 4, 5].into_iter().for_each(|at| device.free(blocks[at], 2));
     assert_eq!(by_side(&mut device), (4 * MIB, 4 * MIB), "two halves are no slab");
-    assert_eq!(device.hit(0, 2 * MIB).map(|held| held.grant.offset), Some(4 * MIB));
+    assert_eq!(device.hit(0, 2 * MIB).map(|held| held.offset), Some(4 * MIB));
     device.free(blocks[6], 2);
     assert_eq!(by_side(&mut device), (2 * MIB, 6 * MIB));
     assert!(blocks.iter().all(|held| held.shard == 0));
@@ -99,9 +91,9 @@ fn free_blocks_of_both_sides_do_not_join() {
 fn a_home_grows_by_a_slab() {
     let mut device = Device::new(Growth::Tight, 40 * MIB);
     let first = small(&mut device);
-    assert_eq!((by_side(&mut device), first.grant.offset), ((2 * MIB, 0), 0));
+    assert_eq!((by_side(&mut device), first.offset), ((2 * MIB, 0), 0));
     let large = device.allocate(0, 4 * MIB);
-    assert_eq!((large.grant.slot, large.grant.offset), (first.grant.slot, 2 * MIB), "the same home");
+    assert_eq!((large.slot, large.offset), (first.slot, 2 * MIB), "the same home");
     device.free(first, 1);
     assert_eq!(by_side(&mut device), (0, 6 * MIB));
     device.free(large, 1);
@@ -115,7 +107,7 @@ fn a_slab_that_is_in_use_splits_the_large_side() {
     let front = device.hit(0, 2 * MIB).expect("it is free");
     let block = small(&mut device);
     device.free(front, 2);
-    assert_eq!((block.grant.offset, by_side(&mut device)), (2 * MIB, (2 * MIB, 6 * MIB)));
+    assert_eq!((block.offset, by_side(&mut device)), (2 * MIB, (2 * MIB, 6 * MIB)));
     // Together they are gathered, around the slab.
     let held = device.allocate(0, 6 * MIB);
     assert_eq!((held.shard, device.in_windows()), (0, 3));
@@ -130,9 +122,9 @@ fn a_slab_that_is_in_use_splits_the_large_side() {
 fn a_small_request_is_lent_a_block_of_a_slab() {
     let mut device = with_free_memory();
     let lent = [1, 2, 1].map(|shard| device.allocate(shard, SMALL));
-    assert!(lent.iter().all(|held| (held.shard, held.grant.size) == (0, SMALL)));
+    assert!(lent.iter().all(|held| (held.shard, held.size) == (0, SMALL)));
     assert_eq!(by_side(&mut device), (2 * MIB, 6 * MIB));
-    assert!(device.hit(0, SMALL).is_some_and(|held| held.grant.offset < 2 * MIB), "the rest is the lender's");
+    assert!(device.hit(0, SMALL).is_some_and(|held| held.offset < 2 * MIB), "the rest is the lender's");
     let mut device = with_free_memory();
     let lent = [1, 2].map(|shard| device.allocate(shard, SMALL));
     for held in lent {
@@ -148,18 +140,18 @@ fn a_small_request_is_lent_a_block_of_a_slab() {
 fn what_is_not_lent_of_a_slab_stays_guarded() {
     for has_neighbour in [false, true] {
         let mut device = Device::new(Growth::Tight, 2 * MIB);
-        device.reached = [Tick::ZERO; 3];
+        device.gpu.reached.fill(Tick::ZERO);
         let neighbour = has_neighbour.then(|| small(&mut device));
         let bytes = if has_neighbour { MIB } else { 2 * MIB };
         let held = device.hit(0, bytes).unwrap_or_else(|| device.allocate(0, bytes));
-        free_in_use(&mut device, held, point(2, 5));
+        device.free_behind(held, 1, &[point(2, 5)]);
         device.steps.clear();
         let lent = device.allocate(1, SMALL);
-        assert_eq!((lent.shard, lent.grant.last_use.tick()), (0, Tick(50)), "behind the waits");
+        assert_eq!((lent.shard, lent.last_use.tick()), (0, Tick(50)), "behind the waits");
         assert!(device.steps.iter().any(is_stream_wait));
         let own = device.hit(0, SMALL);
-        let guarded = held.grant.offset..held.grant.offset + bytes;
-        assert!(own.is_none_or(|own| !guarded.contains(&own.grant.offset)), "{own:?} in {guarded:?}");
+        let guarded = held.offset..held.offset + bytes;
+        assert!(own.is_none_or(|own| !guarded.contains(&own.offset)), "{own:?} in {guarded:?}");
         assert!(device.hit(0, SMALL).is_none(), "a neighbour: {has_neighbour}");
         assert_eq!(neighbour.is_some(), has_neighbour);
     }
@@ -183,20 +175,20 @@ fn a_small_request_is_lent_less_than_a_slab_from_the_large_side() {
 fn guarded_memory_serves_small_requests_once_the_slack_is_used_up() {
     for has_neighbour in [false, true] {
         let mut device = Device::new(Growth::Tight, 100 * MIB);
-        device.reached = [Tick::ZERO; 3];
+        device.gpu.reached.fill(Tick::ZERO);
         let neighbour = has_neighbour.then(|| small(&mut device));
         for tick in 1..=40 {
             let held = small(&mut device);
-            free_in_use(&mut device, held, point(1, tick));
+            device.free_behind(held, 1, &[point(1, tick)]);
             device.check();
         }
         assert_eq!(device.reserved(), 8 * MIB, "a neighbour: {has_neighbour}");
         assert!(device.steps.iter().any(is_stream_wait), "a neighbour: {has_neighbour}");
-        assert!(!device.steps.iter().any(|step| matches!(step, Step::Wait(_))), "the host does not wait");
-        device.reached = [Tick(100); 3];
+        assert!(!device.steps.iter().any(is_wait), "the host does not wait");
+        device.gpu.reached.fill(Tick(100));
         if let Some(neighbour) = neighbour {
             device.free(neighbour, 2);
         }
-        assert_eq!(device.allocate(0, 8 * MIB).grant.size, 8 * MIB, "all of it is one block");
+        assert_eq!(device.allocate(0, 8 * MIB).size, 8 * MIB, "all of it is one block");
     }
 }

@@ -1,11 +1,11 @@
 //! The slack: how many pages are created before free memory is used, and what the statistics say about it.
 
 use millpond_backend::{StreamId, Tick};
+use millpond_core::Step;
 use millpond_core::settings::Growth;
 use millpond_core::stats::PinnedBy;
-use millpond_core::{Plan, Step};
 
-use super::device::{Device, MIB};
+use crate::driver::{Device, MIB, empty_cache};
 
 fn pinned(stream: u32, mib: u64, own: u64) -> PinnedBy {
     PinnedBy { stream: StreamId(stream), bytes: mib * MIB, own_bytes: own * MIB }
@@ -61,7 +61,7 @@ fn emptied(left: u64, has_private_pool: bool) -> Device {
     let last = device.allocate(0, 2 * MIB);
     device.free(last, 1);
     device.free(blocks[0], 1);
-    assert!(matches!(device.until(&mut Plan::empty_cache([0; 2]), Step::is_end), Step::Done));
+    assert!(matches!(device.until(&mut empty_cache(), Step::is_end), Step::Done));
     device
 }
 
@@ -123,7 +123,7 @@ fn the_next_program_reserves_what_it_does_alone() {
     run(&mut device, 4 * MIB);
     let large = device.allocate(0, 600 * MIB);
     device.free(large, 1);
-    assert!(matches!(device.until(&mut Plan::empty_cache([0; 2]), Step::is_end), Step::Done));
+    assert!(matches!(device.until(&mut empty_cache(), Step::is_end), Step::Done));
     assert_eq!(device.reserved(), 0);
     // From here on the peaks tell exactly what is live, as they do on a new device.
     device.coordinator.reset_peaks(&mut device.shards);
@@ -157,7 +157,7 @@ fn what_was_live_counts_where_the_program_goes_on() {
 #[test]
 fn what_is_beyond_the_slack_is_told_with_the_streams_that_pin_it() {
     let mut device = Device::new(Growth::Balanced, 1 << 30);
-    device.reached = [Tick(0); 3];
+    device.gpu.reached.fill(Tick(0));
     let first = device.allocate(0, 100 * MIB);
     device.free(first, 5);
     device.allocate(1, 100 * MIB);
@@ -165,7 +165,7 @@ fn what_is_beyond_the_slack_is_told_with_the_streams_that_pin_it() {
     assert_eq!((stats.most_live_bytes, stats.bound_bytes), (100 * MIB, Some(105 * MIB)));
     assert_eq!((stats.beyond_bytes, stats.pinned_bytes), (95 * MIB, 0), "200 MiB are reserved");
     assert_eq!(stats.pinned_by, [pinned(0, 0, 100)]);
-    device.reached = [Tick(5), Tick(0), Tick(0)];
+    device.gpu.reached = vec![Tick(5), Tick(0), Tick(0)];
     device.poll();
     let stats = device.coordinator.slack_stats(&mut device.shards);
     assert_eq!((stats.beyond_bytes, stats.pinned_by.len()), (95 * MIB, 0), "the work is over, the pages are there");
@@ -176,14 +176,14 @@ fn what_is_beyond_the_slack_is_told_with_the_streams_that_pin_it() {
 #[test]
 fn guarded_memory_is_told_by_stream_until_the_work_is_over() {
     let mut device = Device::new(Growth::Tight, 1 << 30);
-    device.reached = [Tick(100), Tick(0), Tick(0)];
+    device.gpu.reached = vec![Tick(100), Tick(0), Tick(0)];
     let [both, one, _live] = [20, 30, 4].map(|mib| device.allocate(0, mib * MIB));
     for (held, streams) in [(both, &[1, 2][..]), (one, &[2])] {
-        streams.iter().for_each(|&stream| device.shards[0].record_stream(held.grant.block, StreamId(stream)));
+        streams.iter().for_each(|&stream| device.record(held, stream));
         device.free(held, 5);
     }
     let mut told = |reached: [u64; 3]| {
-        device.reached = reached.map(Tick);
+        device.gpu.reached = reached.map(Tick).to_vec();
         device.poll();
         let stats = device.coordinator.slack_stats(&mut device.shards);
         let ledger = device.coordinator.ledger(&mut device.shards);

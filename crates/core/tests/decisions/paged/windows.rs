@@ -2,13 +2,9 @@
 
 use millpond_backend::{PageCaps, Reuse, Tick};
 use millpond_core::settings::Growth;
-use millpond_core::{LastUse, Outcome, Plan, Step};
+use millpond_core::{LastUse, Outcome, Step};
 
-use super::device::{Device, Held, MIB, gaps_on, is_pages, is_reserve, is_stream_wait, point, with_gaps};
-
-fn place(held: &Held) -> (usize, u32, u64) {
-    (held.shard, held.grant.slot.0, held.grant.offset)
-}
+use crate::driver::{Device, Facts, MIB, empty_cache, gaps_on, is_pages, is_reserve, is_stream_wait, point, with_gaps};
 
 /// The memory of a window is at home as soon as its block is freed, and the window serves again, without driver calls.
 #[test]
@@ -23,7 +19,7 @@ fn a_window_serves_the_same_request_again_without_driver_calls() {
             let at_home = [10, 8].map(|mib| device.hit(owner, mib * MIB).expect("it has come home"));
             at_home.into_iter().for_each(|held| device.free(held, tick));
             let again = device.allocate_at_no_cost(0, 18 * MIB);
-            assert_eq!(place(&again), place(&held));
+            assert_eq!(again.place(), held.place());
             held = again;
         }
         assert_eq!((device.coordinator.page_stats().returned, device.in_windows()), (4, 9), "owner {owner}");
@@ -37,13 +33,13 @@ fn a_window_serves_shorter_requests_with_its_front() {
     let held = device.allocate(0, 18 * MIB);
     device.free(held, 2);
     let shorter = device.allocate_at_no_cost(0, 13 * MIB);
-    assert_eq!((place(&shorter), shorter.grant.size), (place(&held), 13 * MIB));
+    assert_eq!((shorter.place(), shorter.size), (held.place(), 13 * MIB));
     let rest = device.hit(0, 5 * MIB).expect("the rest of the memory");
     assert!(device.try_allocate(0, 18 * MIB).is_none(), "all memory is in use");
     device.free(shorter, 3);
     assert!(device.try_allocate(0, 18 * MIB).is_none(), "a part of it is");
     device.free(rest, 3);
-    assert_eq!(place(&device.allocate_at_no_cost(0, 18 * MIB)), place(&held));
+    assert_eq!(device.allocate_at_no_cost(0, 18 * MIB).place(), held.place());
 }
 
 /// A window begins with the tail of a page whose head is in use at home. Another block begins in the same window with
@@ -52,27 +48,23 @@ fn a_window_serves_shorter_requests_with_its_front() {
 fn a_page_serves_several_blocks_at_the_same_time() {
     let mut device = Device::new(Growth::Tight, 24 * MIB);
     let [head, tail, _, middle, _, end, _] = [3, 5, 4, 4, 4, 2, 2].map(|mib| device.allocate(0, mib * MIB));
-    assert_eq!((device.reserved(), tail.grant.offset), (24 * MIB, 3 * MIB));
+    assert_eq!((device.reserved(), tail.offset), (24 * MIB, 3 * MIB));
     device.free(tail, 1);
     device.free(middle, 1);
     let first = device.allocate(0, 5 * MIB + MIB / 2);
-    assert_eq!(
-        (first.grant.offset, first.grant.size),
-        (MIB, 5 * MIB + MIB / 2),
-        "the head of its first page is not its own"
-    );
+    assert_eq!((first.offset, first.size), (MIB, 5 * MIB + MIB / 2), "the head of its first page is not its own");
     device.free(end, 1);
     let second = device.allocate(0, 5 * MIB + MIB / 2);
-    assert_eq!(second.grant.offset, first.grant.offset + first.grant.size);
+    assert_eq!(second.offset, first.offset + first.size);
     // Each comes home on its own, and can be used there beside the others.
     device.free(first, 2);
     let at_home = device.hit(0, 5 * MIB).expect("it has come home");
-    assert_eq!(place(&at_home), place(&tail));
+    assert_eq!(at_home.place(), tail.place());
     device.free(second, 3);
     let again = device.allocate_at_no_cost(0, 5 * MIB + MIB / 2);
-    assert_eq!(again.grant.offset, second.grant.offset - MIB / 2, "the head of its first page is free now");
+    assert_eq!(again.offset, second.offset - MIB / 2, "the head of its first page is free now");
     device.free(head, 3);
-    assert_eq!(device.hit(0, 3 * MIB).map(|held| held.grant.offset), Some(0), "the head of the first page");
+    assert_eq!(device.hit(0, 3 * MIB).map(|held| held.offset), Some(0), "the head of the first page");
 }
 
 /// New memory completes what is free. It has its home at the requesting stream, whatever else is in the window.
@@ -83,12 +75,12 @@ fn a_window_has_free_memory_and_new_pages() {
         device.coordinator.set_limit(Some(32 * MIB));
         let held = device.allocate(0, 23 * MIB);
         assert_eq!((held.shard, device.reserved(), device.in_windows()), (0, 32 * MIB, 12));
-        assert_eq!(held.grant.last_use.tick(), if owner == 0 { Tick(1) } else { Tick(100) });
+        assert_eq!(held.last_use.tick(), if owner == 0 { Tick(1) } else { Tick(100) });
         assert!(device.hit(0, MIB + MIB / 2).is_none() && device.hit(0, MIB).is_none());
         device.free(held, 2);
         let new = device.hit(0, 6 * MIB).expect("the new pages have their home here");
         device.free(new, 2);
-        assert_eq!(place(&device.allocate_at_no_cost(0, 23 * MIB)), place(&held));
+        assert_eq!(device.allocate_at_no_cost(0, 23 * MIB).place(), held.place());
     }
 }
 
@@ -99,7 +91,7 @@ fn with_ends_of_pages(limit: u64) -> Device {
     let mut device = Device::new(Growth::Tight, limit);
     let blocks = [10, 22, 9, 7, 8, 14, 10].map(|quarters| device.allocate(0, quarters * QUARTER));
     assert_eq!(device.reserved(), 20 * MIB);
-    assert_eq!(blocks.map(|held| held.grant.offset / QUARTER), [0, 10, 32, 41, 48, 56, 70], "they follow each other");
+    assert_eq!(blocks.map(|held| held.offset / QUARTER), [0, 10, 32, 41, 48, 56, 70], "they follow each other");
     [1, 3, 5].into_iter().for_each(|at: usize| device.free(blocks[at], 1));
     device
 }
@@ -120,7 +112,7 @@ fn the_ends_of_pages_are_gathered_before_memory_is_created() {
     );
     assert!(device.hit(0, 2 * MIB).is_none(), "what is left is in front of a page");
     device.free(held, 2);
-    assert_eq!(place(&device.allocate_at_no_cost(0, 9 * MIB + MIB / 4)), place(&held));
+    assert_eq!(device.allocate_at_no_cost(0, 9 * MIB + MIB / 4).place(), held.place());
     device.check();
 }
 
@@ -147,17 +139,17 @@ fn memory_of_another_stream_comes_home_behind_the_work_through_the_window() {
         assert!(device.hit(stream, bytes).is_none());
         device.steps.clear();
         let mut plan = device.plan(stream, bytes);
-        let step = device.until(&mut plan, |step| matches!(step, Step::StreamWait { .. }));
+        let step = device.until(&mut plan, is_stream_wait);
         let points = if let Step::StreamWait { points, .. } = step { points } else { panic!("{step:?}") };
         assert!(points.contains(&point(0, 200)), "stream {stream} waits for {points:?}");
         device.learn(&mut plan, Outcome::Failed);
         assert_eq!(device.next(&mut plan), Step::Done);
     }
-    device.reached[0] = Tick(200);
+    device.gpu.reached[0] = Tick(200);
     device.poll();
     device.check();
     let home = device.hit(1, 10 * MIB).expect("it has come home");
-    assert_eq!(home.grant.last_use, LastUse::at(Tick(1)), "its last use on its own stream");
+    assert_eq!(home.last_use, LastUse::at(Tick(1)), "its last use on its own stream");
 }
 
 /// The stream's own memory waits for the stream as well, where the device does not keep its order at other addresses.
@@ -165,7 +157,7 @@ fn memory_of_another_stream_comes_home_behind_the_work_through_the_window() {
 fn own_memory_comes_home_at_once_only_where_the_device_keeps_order() {
     for alias_reuse in [Reuse::InOrder, Reuse::AfterSubmit, Reuse::AfterDone] {
         let pages = PageCaps { alias_reuse, ..PageCaps::new(2 * MIB) };
-        let device = Device::with(Growth::Tight, 22 * MIB, pages, true);
+        let device = Device::of(&Facts { pages: Some(pages), ..Facts::paged(Growth::Tight, 22 * MIB) });
         let (mut device, _) = gaps_on(device, 0, &[8, 4, 10]);
         let held = device.allocate(0, 18 * MIB);
         device.free(held, 200);
@@ -173,10 +165,10 @@ fn own_memory_comes_home_at_once_only_where_the_device_keeps_order() {
         let at_home = device.hit(0, 10 * MIB);
         assert_eq!(at_home.is_some(), in_order, "{alias_reuse:?}");
         at_home.into_iter().for_each(|held| device.free(held, 200));
-        device.reached[0] = Tick(200);
+        device.gpu.reached[0] = Tick(200);
         device.poll();
         let at_home = device.hit(0, 10 * MIB).expect("the work through the window is over");
-        assert_eq!(at_home.grant.last_use, LastUse::at(Tick(200)));
+        assert_eq!(at_home.last_use, LastUse::at(Tick(200)));
     }
 }
 
@@ -192,7 +184,7 @@ fn a_kept_window_waits_for_later_uses_at_home() {
     let waits: Vec<_> = device.steps.iter().filter(|step| is_stream_wait(step)).collect();
     let stream = millpond_backend::StreamId(0);
     assert_eq!(waits, [&Step::StreamWait { stream, points: vec![point(1, 300)] }]);
-    assert_eq!(place(&again), place(&held));
+    assert_eq!(again.place(), held.place());
 }
 
 /// Behind a window in one block as many addresses are vacant as it has. The addresses are vacant again when the windows
@@ -201,7 +193,7 @@ fn a_kept_window_waits_for_later_uses_at_home() {
 fn addresses_of_windows_that_ended_are_used_again() {
     let (mut device, _) = with_gaps(Growth::Tight, 0, &[4, 4, 4, 4, 4, 4, 4, 4, 4]);
     let [first, second] = [8, 12].map(|mib| device.allocate(0, mib * MIB));
-    assert_eq!((first.grant.slot, second.grant.offset), (second.grant.slot, 16 * MIB));
+    assert_eq!((first.slot, second.offset), (second.slot, 16 * MIB));
     [first, second].into_iter().for_each(|held| device.free(held, 2));
     assert_eq!((device.empty(), device.in_windows()), (16 * MIB, 0));
     device.steps.clear();
@@ -209,7 +201,7 @@ fn addresses_of_windows_that_ended_are_used_again() {
     again.into_iter().for_each(|held| device.free(held, 3));
     device.steps.clear();
     let whole = device.allocate(0, 20 * MIB);
-    assert_eq!(place(&whole), place(&first));
+    assert_eq!(whole.place(), first.place());
     assert!(device.steps.iter().any(is_pages) && !device.steps.iter().any(is_reserve), "{:?}", device.steps);
 }
 
@@ -217,11 +209,11 @@ fn addresses_of_windows_that_ended_are_used_again() {
 #[test]
 fn without_addresses_for_a_window_what_is_idle_is_released() {
     let pages = PageCaps { address_bytes: 30 * MIB, ..PageCaps::new(2 * MIB) };
-    let device = Device::with(Growth::Tight, 22 * MIB, pages, true);
+    let device = Device::of(&Facts { pages: Some(pages), ..Facts::paged(Growth::Tight, 22 * MIB) });
     let (mut device, _) = gaps_on(device, 0, &[8, 4, 10]);
     let held = device.allocate(0, 18 * MIB);
     assert_eq!((device.in_windows(), device.reserved()), (0, 22 * MIB));
-    assert!(held.grant.last_use.is_never(), "what was idle was released");
+    assert!(held.last_use.is_never(), "what was idle was released");
 }
 
 #[test]
@@ -230,7 +222,7 @@ fn a_plan_to_give_everything_back_ends_all_windows() {
     let held = device.allocate(0, 18 * MIB);
     device.free(held, 2);
     between.into_iter().for_each(|held| device.free(held, 2));
-    let mut plan = Plan::empty_cache([0; 2]);
+    let mut plan = empty_cache();
     device.finish(&mut plan, 0);
     assert_eq!((device.reserved(), device.in_windows(), device.coordinator.page_stats().pages), (0, 0, 0));
     assert_eq!(device.coordinator.mappings(), []);
@@ -243,7 +235,7 @@ fn a_window_has_no_byte_twice() {
     const EIGHTH: u64 = MIB / 8;
     let mut device = Device::new(Growth::Tight, 12 * MIB);
     let [front, middle, back, _end] = [19, 10, 19, 16].map(|eighths| device.allocate(0, eighths * EIGHTH));
-    assert_eq!([middle, back].map(|held| held.grant.offset / EIGHTH), [19, 29], "they follow each other");
+    assert_eq!([middle, back].map(|held| held.offset / EIGHTH), [19, 29], "they follow each other");
     let other = device.allocate(1, 4 * MIB);
     // What is free is the head of the second page, with a little in front of it, and its tail with the third page.
     device.free(front, 1);
