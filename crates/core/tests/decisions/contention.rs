@@ -4,24 +4,16 @@
 //! Each thread has streams of its own and at most one block, and the limit holds one block for each thread. A thread's
 //! driver call begins with one move and ends with another, so that the other threads may do anything meanwhile.
 
-use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
+use millpond_backend::Tick;
 use millpond_core::settings::{Growth, Policy, Segments, Settings};
-use millpond_core::{
-    Coordinator, DeviceFacts, Freed, Grant, Outcome, Plan, PoolId, Shard, ShardId, Shards, Sizes, Step,
-};
+use millpond_core::{Freed, Outcome, Plan, Shard, ShardId, Shards, Sizes, Step};
 
-const MIB: u64 = 1 << 20;
+use crate::driver::{Device, Facts, Held, MIB, empty_cache, granted, is_release, is_reserve};
+
 /// The size of a block: one page of the expandable segments of `classic`, so that a block pins no more than it has.
 const BLOCK: u64 = 20 * MIB;
 /// More moves than any run needs that comes to its end.
 const MOVES_MAX: usize = 400;
-
-/// A block that a thread holds.
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    shard: usize,
-    grant: Grant,
-}
 
 /// The present activity of a thread.
 enum At {
@@ -38,14 +30,9 @@ struct Thread {
     at: At,
 }
 
-/// A device with its allocator.
+/// A device, and the threads that use it.
 struct World {
-    coordinator: Coordinator,
-    shards: Vec<Shard>,
-    sizes: Sizes,
-    /// The number of bytes that the driver can hand out. The number that it has handed out is in `used`.
-    total: u64,
-    used: u64,
+    device: Device,
     /// The tick that the next free leaves on its stream.
     tick: u64,
     /// Whether freed blocks wait for a stream other than their own.
@@ -67,26 +54,21 @@ impl World {
     /// Creates a world with two streams for each thread, and one more that blocks wait for.
     fn new(rules: &Rules, scripts: &[&[usize]]) -> Self {
         let total = scripts.len() as u64 * BLOCK;
-        let facts = DeviceFacts {
-            total_bytes: total,
-            reuse: Reuse::InOrder,
-            pages: Some(PageCaps::new(2 * MIB)),
-            stream_wait: true,
-        };
-        let mut coordinator = Coordinator::new(rules.settings.clone(), facts);
-        coordinator.set_limit((!rules.by_driver).then_some(total));
-        let streams = 2 * scripts.len() as u32 + 1;
-        let shards = (0..streams).map(|id| coordinator.open_shard(StreamId(id), PoolId::default())).collect();
-        let sizes = coordinator.sizes().clone();
+        let facts = Facts::new(rules.settings.clone(), 2 * scripts.len() as u32 + 1);
+        let facts = Facts { total_bytes: total, limit: (!rules.by_driver).then_some(total), ..facts };
+        let mut device = Device::of(&facts);
+        device.gpu.segment_bytes = total;
+        device.gpu.reached.fill(Tick::ZERO);
+        device.gpu.open.fill(Tick::ZERO);
         let threads = scripts.iter().map(|script| Thread { script: script.to_vec(), at: At::Idle }).collect();
-        Self { coordinator, shards, sizes, total, used: 0, tick: 0, pends: rules.pends, threads, log: Vec::new() }
+        Self { device, tick: 0, pends: rules.pends, threads, log: Vec::new() }
     }
 
     /// Returns whether the thread has something to do and does not wait for another thread.
     fn can_move(&self, thread: usize) -> bool {
         match &self.threads[thread] {
             Thread { at: At::Idle, script } => !script.is_empty(),
-            Thread { at: At::Performing(.., Step::Pause { seen }), .. } => self.coordinator.progress() != *seen,
+            Thread { at: At::Performing(.., Step::Pause { seen }), .. } => self.device.coordinator.progress() != *seen,
             _ => true,
         }
     }
@@ -97,25 +79,24 @@ impl World {
         self.threads[thread].at = match at {
             At::Idle => {
                 let shard = self.threads[thread].script.remove(0);
-                let want = self.sizes.want(BLOCK).expect("a size that exists");
-                match self.shards[shard].allocate(&want, 0, Tick(u64::MAX)) {
-                    Some(grant) => At::Holding(Held { shard, grant }),
-                    None => At::Planning(shard, Box::new(Plan::allocate(ShardId(shard as u32), want, [0; 2]))),
+                match self.device.hit(shard, BLOCK) {
+                    Some(held) => At::Holding(held),
+                    None => At::Planning(shard, Box::new(self.device.plan(shard, BLOCK))),
                 }
             }
-            At::Planning(shard, mut plan) => match self.coordinator.next(&mut plan, &mut self.shards) {
-                Step::Grant(grant) => At::Holding(Held { shard, grant }),
-                Step::Lend { lender, grant } => At::Holding(Held { shard: lender.0 as usize, grant }),
+            At::Planning(shard, mut plan) => match self.device.next(&mut plan) {
                 Step::Refuse(report) => {
                     self.log.push(format!("{thread}: {report:?}"));
                     return false;
                 }
-                step => At::Performing(shard, plan, step),
+                step => match granted(&step, shard) {
+                    Some(held) => At::Holding(held),
+                    None => At::Performing(shard, plan, step),
+                },
             },
             At::Performing(shard, mut plan, step) => {
                 self.log.push(format!("{thread}: {step:?}"));
-                let outcome = self.perform(&step);
-                self.coordinator.learn(&mut plan, outcome, &mut self.shards);
+                self.device.done(&mut plan, &step);
                 At::Planning(shard, plan)
             }
             At::Holding(held) => {
@@ -126,41 +107,20 @@ impl World {
         true
     }
 
-    fn perform(&mut self, step: &Step) -> Outcome {
-        match step {
-            Step::Reserve { bytes, .. } if self.used + bytes > self.total => Outcome::Refused,
-            Step::Reserve { bytes, .. } => {
-                self.used += bytes;
-                Outcome::Reserved { address: 0 }
-            }
-            Step::ReserveRange { .. } => Outcome::Reserved { address: 0 },
-            Step::Release { bytes, .. } => {
-                self.used -= bytes;
-                Outcome::Done
-            }
-            Step::Wait(points) => Outcome::Reached(points.clone()),
-            Step::Poll(_) => Outcome::Reached(Vec::new()),
-            Step::Budget => Outcome::Left(Some(self.total - self.used)),
-            Step::Synchronize(stream) => Outcome::Reached(vec![Point { stream: *stream, tick: Tick(self.tick) }]),
-            Step::StreamWait { .. } => Outcome::Waits(Tick(self.tick)),
-            Step::Pages(_) | Step::ReleaseRange { .. } | Step::Pause { .. } => Outcome::Done,
-            Step::Grant(_) | Step::Lend { .. } | Step::Done | Step::Refuse(_) => panic!("{step:?} has no outcome"),
-        }
-    }
-
     fn free(&mut self, held: Held) {
         self.tick += 1;
-        let shard = &mut self.shards[held.shard];
+        // The tick is one of every stream.
+        self.device.gpu.open.fill(Tick(self.tick));
         if self.pends {
-            shard.record_stream(held.grant.block, StreamId(self.threads.len() as u32 * 2));
+            self.device.record(held, self.threads.len() as u32 * 2);
         }
-        match shard.free(held.grant.block, Tick(self.tick), 0) {
-            Freed::Pending(uses) => {
-                let points = uses.streams.iter().map(|&stream| Point { stream, tick: Tick(self.tick) });
-                let points: Vec<_> = points.chain(uses.points.iter()).collect();
-                self.coordinator.pend(ShardId(held.shard as u32), held.grant.block, points, [0; 2], &mut self.shards);
-            }
-            freed => assert_eq!(freed, Freed::Done { unsettled: false }),
+        self.device.free_unchecked(held, self.tick);
+    }
+
+    /// Runs a thread until it waits for another one, or has nothing more to do.
+    fn run(&mut self, thread: usize) {
+        while self.can_move(thread) {
+            assert!(self.make_move(thread));
         }
     }
 }
@@ -196,7 +156,7 @@ fn play(rules: &Rules, scripts: &[&[usize]], schedule: &[usize], most_changes: u
     let left: Vec<_> = world.threads.iter().map(|thread| thread.script.len()).collect();
     let is_idle = world.threads.iter().all(|thread| matches!(thread.at, At::Idle));
     assert!(is_idle && left.iter().all(|&left| left == 0), "{rules:?}: not at its end: {left:?}, {schedule:?}");
-    world.coordinator.check(&mut world.shards);
+    world.device.check();
     choices
 }
 
@@ -267,39 +227,26 @@ fn three_threads() {
 fn a_pause_ends_with_one_release() {
     let rules = all_rules().into_iter().find(|rules| rules.by_driver).expect("there are such rules");
     let mut world = World::new(&rules, &[&[0], &[1]]);
-    for thread in 0..2 {
-        while world.can_move(thread) {
-            assert!(world.make_move(thread));
-        }
-    }
-    assert_eq!(world.coordinator.reserved_bytes(), 2 * BLOCK);
-    let until_release = |world: &mut World, plan: &mut Plan| loop {
-        let step = world.coordinator.next(plan, &mut world.shards);
-        if matches!(step, Step::Release { .. } | Step::Done) {
-            return step;
-        }
-        let outcome = world.perform(&step);
-        world.coordinator.learn(plan, outcome, &mut world.shards);
-    };
-    let mut emptying = Plan::empty_cache([0; 2]);
-    assert!(matches!(until_release(&mut world, &mut emptying), Step::Release { .. }));
-    let want = world.sizes.want(BLOCK).expect("a size that exists");
-    let mut plan = Plan::allocate(ShardId(2), want, [0; 2]);
-    let step = world.coordinator.next(&mut plan, &mut world.shards);
-    let refused = world.perform(&step);
+    (0..2).for_each(|thread| world.run(thread));
+    let device = &mut world.device;
+    assert_eq!(device.reserved(), 2 * BLOCK);
+    let mut emptying = empty_cache();
+    let release = device.reach(&mut emptying, is_release);
+    let mut plan = device.plan(2, BLOCK);
+    let step = device.next(&mut plan);
+    let refused = device.gpu.perform(&step);
     assert_eq!(refused, Outcome::Refused, "{step:?}");
-    world.coordinator.learn(&mut plan, refused, &mut world.shards);
-    let step = world.coordinator.next(&mut plan, &mut world.shards);
+    device.learn(&mut plan, refused);
+    let step = device.next(&mut plan);
     let Step::Pause { seen } = step else { panic!("{step:?}") };
-    assert_eq!(world.coordinator.progress(), seen, "nothing has changed yet");
+    assert_eq!(device.coordinator.progress(), seen, "nothing has changed yet");
     // One of the two segments is back, and the driver call for the other is under way.
-    world.used -= BLOCK;
-    world.coordinator.learn(&mut emptying, Outcome::Done, &mut world.shards);
-    assert_ne!(world.coordinator.progress(), seen, "one release has ended");
-    assert!(matches!(until_release(&mut world, &mut emptying), Step::Release { .. }));
-    world.coordinator.learn(&mut plan, Outcome::Done, &mut world.shards);
-    let step = world.coordinator.next(&mut plan, &mut world.shards);
-    assert!(matches!(step, Step::Reserve { .. }), "{step:?}");
+    device.done(&mut emptying, &release);
+    assert_ne!(device.coordinator.progress(), seen, "one release has ended");
+    device.reach(&mut emptying, is_release);
+    device.learn(&mut plan, Outcome::Done);
+    let step = device.next(&mut plan);
+    assert!(is_reserve(&step), "{step:?}");
 }
 
 /// A plan that is lost in the middle of a sweep, or with its turn, does not obstruct other plans.
@@ -308,23 +255,18 @@ fn a_lost_plan_stands_in_the_way_of_none() {
     let rules = &all_rules()[0];
     for steps in 0..6 {
         let mut world = World::new(rules, &[&[0], &[1], &[4]]);
-        for thread in 0..2 {
-            while world.can_move(thread) {
-                assert!(world.make_move(thread));
-            }
-        }
-        world.coordinator.set_limit(Some(2 * BLOCK));
-        let want = world.sizes.want(BLOCK).expect("a size that exists");
-        let mut lost = Plan::allocate(ShardId(2), want, [0; 2]);
+        (0..2).for_each(|thread| world.run(thread));
+        let device = &mut world.device;
+        device.coordinator.set_limit(Some(2 * BLOCK));
+        let mut lost = device.plan(2, BLOCK);
         for _ in 0..steps {
-            let step = world.coordinator.next(&mut lost, &mut world.shards);
+            let step = device.next(&mut lost);
             if step.is_end() {
                 break;
             }
-            let outcome = world.perform(&step);
-            world.coordinator.learn(&mut lost, outcome, &mut world.shards);
+            device.done(&mut lost, &step);
         }
-        world.coordinator.lose(&mut lost);
+        device.coordinator.lose(&mut lost);
         // The other plan is served or refused, and waits for nothing.
         for _ in 0..MOVES_MAX {
             if !world.can_move(2) || !world.make_move(2) {
@@ -380,8 +322,8 @@ fn a_block_is_traded_for_another_between_two_looks() {
             for look in 1..40 {
                 let mut world = World::new(&rules, &[&[first, second, first], &[2]]);
                 // Thread 0 has had a block on both streams, one after the other, while there was room.
-                world.coordinator.set_limit(Some(4 * BLOCK));
-                world.total = 4 * BLOCK;
+                world.device.coordinator.set_limit(Some(4 * BLOCK));
+                world.device.gpu.segment_bytes += 2 * BLOCK;
                 for _ in 0..60 {
                     if matches!((&world.threads[0].at, world.threads[0].script.len()), (At::Holding(_), 0)) {
                         break;
@@ -389,28 +331,19 @@ fn a_block_is_traded_for_another_between_two_looks() {
                     assert!(world.make_move(0));
                 }
                 let At::Holding(held) = world.threads[0].at else { panic!("{rules:?}: thread 0 holds nothing") };
-                world.coordinator.set_limit((!rules.by_driver).then_some(2 * BLOCK));
-                world.total = 2 * BLOCK;
+                let mut device = world.device;
+                device.coordinator.set_limit((!rules.by_driver).then_some(2 * BLOCK));
+                device.gpu.segment_bytes -= 2 * BLOCK;
                 let (mut looks, mut trade) = (look, Some(held));
-                let want = world.sizes.want(BLOCK).expect("a size that exists");
-                let mut plan = Plan::allocate(ShardId(2), want, [0; 2]);
+                let (sizes, wanted) = (device.sizes.clone(), if held.shard == first { second } else { first });
+                let mut plan = device.plan(2, BLOCK);
                 loop {
-                    let sizes = world.sizes.clone();
-                    let mut shards = Traded {
-                        shards: &mut world.shards,
-                        looks: &mut looks,
-                        trade: &mut trade,
-                        wanted: (&sizes, if held.shard == first { second } else { first }),
-                        held: false,
-                    };
-                    let step = world.coordinator.next(&mut plan, &mut shards);
-                    match step {
+                    let (shards, looks, trade) = (&mut device.shards, &mut looks, &mut trade);
+                    let mut shards = Traded { shards, looks, trade, wanted: (&sizes, wanted), held: false };
+                    match device.coordinator.next(&mut plan, &mut shards) {
                         Step::Grant(_) | Step::Lend { .. } => break,
                         Step::Refuse(report) => panic!("{rules:?}, look {look}: refused: {report:?}"),
-                        step => {
-                            let outcome = world.perform(&step);
-                            world.coordinator.learn(&mut plan, outcome, &mut world.shards);
-                        }
+                        step => device.done(&mut plan, &step),
                     }
                 }
             }

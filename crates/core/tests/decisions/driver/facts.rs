@@ -10,6 +10,7 @@ use super::MIB;
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) settings: Settings,
+    pub(crate) total_bytes: u64,
     pub(crate) reuse: Reuse,
     pub(crate) pages: Option<PageCaps>,
     /// Whether streams can wait for each other.
@@ -24,6 +25,7 @@ impl Facts {
     pub(crate) fn new(settings: Settings, streams: u32) -> Self {
         Self {
             settings,
+            total_bytes: 1 << 30,
             reuse: Reuse::InOrder,
             pages: Some(PageCaps::new(2 * MIB)),
             stream_wait: true,
@@ -43,8 +45,8 @@ impl Facts {
 
     /// Opens the shards of an allocator.
     pub(crate) fn open(&self) -> (Coordinator, Vec<Shard>) {
-        let Self { reuse, pages, stream_wait, .. } = *self;
-        let facts = DeviceFacts { total_bytes: 1 << 30, reuse, pages, stream_wait };
+        let Self { total_bytes, reuse, pages, stream_wait, .. } = *self;
+        let facts = DeviceFacts { total_bytes, reuse, pages, stream_wait };
         let mut coordinator = Coordinator::new(self.settings.clone(), facts);
         coordinator.set_limit(self.limit);
         let shards = self.shards.iter().map(|&(stream, pool)| coordinator.open_shard(StreamId(stream), pool));

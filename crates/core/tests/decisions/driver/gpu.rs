@@ -12,8 +12,8 @@ pub(crate) const ASKED: u64 = 1 << 40;
 pub(crate) struct Gpu {
     /// The ticks that are reported as reached when they are queried, by stream.
     pub(crate) reached: Vec<Tick>,
-    /// Whether waits come back with what is reached, as they do for work that is never submitted. Otherwise they end
-    /// with the points that were waited for.
+    /// Whether waits of the host come back with what is reached, as they do for work that is never submitted. Otherwise
+    /// they end with what was waited for.
     pub(crate) waits_in_vain: bool,
     /// The open tick of each stream, which covers its waits for others.
     pub(crate) open: Vec<Tick>,
@@ -71,7 +71,11 @@ impl Gpu {
                 Outcome::Reached(self.reached_by(points.iter().map(|point| point.stream)))
             }
             Step::Wait(points) => Outcome::Reached(points.clone()),
-            Step::Synchronize(stream) => Outcome::Reached(self.reached_by([*stream])),
+            Step::Synchronize(stream) if self.waits_in_vain => Outcome::Reached(self.reached_by([*stream])),
+            Step::Synchronize(stream) => {
+                let at = stream.0 as usize;
+                Outcome::Reached(vec![Point { stream: *stream, tick: self.reached[at].max(self.open[at]) }])
+            }
             Step::StreamWait { stream, .. } => Outcome::Waits(self.open[stream.0 as usize]),
             Step::Pages(calls) => self.page_calls(calls),
             Step::Release { bytes, .. } => {
