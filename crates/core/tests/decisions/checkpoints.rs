@@ -22,6 +22,7 @@ fn held_pool(policy: Policy, reuse: Reuse) -> Device {
     let mut device = Device::of(&Facts { reuse, pages, shards, ..Facts::under(policy, 2) });
     device.coordinator.hold_pool(POOL);
     device.gpu.reached.fill(Tick::ZERO);
+    device.gpu.asked = 0;
     device
 }
 

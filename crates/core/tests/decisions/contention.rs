@@ -60,6 +60,7 @@ impl World {
         device.gpu.segment_bytes = total;
         device.gpu.reached.fill(Tick::ZERO);
         device.gpu.open.fill(Tick::ZERO);
+        device.gpu.asked = 0;
         let threads = scripts.iter().map(|script| Thread { script: script.to_vec(), at: At::Idle }).collect();
         Self { device, tick: 0, pends: rules.pends, threads, log: Vec::new() }
     }

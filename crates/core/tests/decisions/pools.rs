@@ -19,7 +19,7 @@ const POLICIES: [Policy; 5] = [
 fn opened(settings: Settings, shards: &[(u32, PoolId)], pages: PageCaps) -> Device {
     let facts = Facts { pages: Some(pages), shards: shards.to_vec(), ..Facts::new(settings, 0) };
     let mut device = Device::of(&facts);
-    device.gpu.waits_in_vain = true;
+    (device.gpu.waits_in_vain, device.gpu.asked) = (true, 0);
     device
 }
 

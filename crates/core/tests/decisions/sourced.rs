@@ -21,6 +21,7 @@ const POLICIES: [Policy; 6] = [
 /// with a source.
 fn under(policy: Policy) -> Device {
     let mut device = Device::of(&Facts::under(policy, 2));
+    device.gpu.asked = 0;
     assert_eq!(device.coordinator.create_pool_with_source(), POOL);
     [0, 1].into_iter().for_each(|stream| device.open(stream, POOL));
     device

@@ -21,7 +21,8 @@ pub(crate) struct Gpu {
     pub(crate) left: Option<u64>,
     /// The time that is told with a poll, if any is.
     pub(crate) time: Option<u64>,
-    /// The last tick of each stream that is told with a poll; `u64::MAX` where the device does not tell its ticks.
+    /// The last tick of each stream that is told with a poll: 0 leaves open how far the stream is, and so does
+    /// `u64::MAX`, for a device that does not tell its ticks.
     pub(crate) asked: u64,
     /// The bytes that the driver can still hand out as segments.
     pub(crate) segment_bytes: u64,
