@@ -2,6 +2,7 @@
 
 use millpond_backend::{Point, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy};
+use millpond_core::stats::MemoryStats;
 use millpond_core::{Coordinator, Freed, Outcome, PageCall, Plan, PoolId, Report, Shard, ShardId, Sizes, Step, Want};
 
 use super::{Facts, Gpu, Held, Meddled, empty_cache, granted, is_pages, is_reserve, point};
@@ -68,6 +69,17 @@ impl Device {
 
     pub(crate) fn learn(&mut self, plan: &mut Plan, outcome: Outcome) {
         self.coordinator.learn(plan, outcome, &mut self.shards);
+    }
+
+    /// Reports an outcome, with `meddle` called as in [`next_meddled`](Self::next_meddled).
+    pub(crate) fn learn_meddled(
+        &mut self,
+        plan: &mut Plan,
+        outcome: Outcome,
+        looks: &mut u32,
+        meddle: &mut dyn FnMut(&mut Vec<Shard>),
+    ) {
+        self.coordinator.learn(plan, outcome, &mut Meddled { shards: &mut self.shards, looks, meddle });
     }
 
     /// Performs a step, and reports the outcome to its plan.
@@ -297,6 +309,10 @@ impl Device {
     /// Returns the number of mappings of pages in windows.
     pub(crate) fn in_windows(&self) -> u64 {
         self.coordinator.page_stats().shadows
+    }
+
+    pub(crate) fn stats(&mut self) -> MemoryStats {
+        self.coordinator.stats(&mut self.shards)
     }
 
     pub(crate) fn check(&mut self) {

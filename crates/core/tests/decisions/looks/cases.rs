@@ -4,7 +4,8 @@ use millpond_backend::{Reuse, StreamId};
 use millpond_core::settings::{Growth, Policy, Segments, Settings};
 use millpond_core::{Plan, ShardId};
 
-use super::world::{Facts, MIB, World};
+use super::world::{Facts, World};
+use crate::driver::{MIB, empty_cache};
 
 /// The bytes of a small block.
 pub(crate) const SMALL: u64 = MIB / 2;
@@ -56,9 +57,9 @@ impl Case {
             }
         }
         let plan = match self.goal {
-            Goal::Allocate(mib) => world.plan(0, mib * MIB),
-            Goal::Small => world.plan(0, SMALL),
-            Goal::EmptyCache => Plan::empty_cache([0; 2]),
+            Goal::Allocate(mib) => world.device.plan(0, mib * MIB),
+            Goal::Small => world.device.plan(0, SMALL),
+            Goal::EmptyCache => empty_cache(),
             Goal::Trim(mib) => Plan::trim(mib * MIB, [0; 2]),
         };
         (world, plan)
@@ -106,7 +107,7 @@ fn free_before_hole(world: &mut World) {
     let blocks = take(world, 0, &[20, 20, 20]);
     free(world, &blocks[1..2]);
     world.scene.clock.finish();
-    world.run_alone(&mut Plan::empty_cache([0; 2]), 0);
+    world.run_alone(&mut empty_cache(), 0);
     free(world, &blocks[..1]);
 }
 
@@ -130,7 +131,7 @@ fn kept_window(world: &mut World) {
 
 /// Sets up a long idle block of each of the other streams.
 fn idle_elsewhere(world: &mut World) {
-    for shard in 1..world.shards.len() {
+    for shard in 1..world.device.shards.len() {
         let blocks = take(world, shard, &[44 + shard as u64 * 2, 2]);
         free(world, &blocks[..1]);
     }
@@ -139,11 +140,11 @@ fn idle_elsewhere(world: &mut World) {
 /// Sets up blocks that wait for other streams, one of them also for a point.
 fn waiting_elsewhere(world: &mut World) {
     let blocks = take(world, 0, &[24, 20, 12]);
-    let World { scene, shards, .. } = world;
-    scene.record(shards, blocks[0], StreamId(1));
+    let World { scene, device, .. } = world;
+    scene.record(&mut device.shards, blocks[0], StreamId(1));
     let point = millpond_backend::Point { stream: StreamId(1), tick: scene.clock.mark(StreamId(1)) };
-    scene.until(shards, blocks[1], point);
-    scene.record(shards, blocks[1], StreamId(1));
+    scene.until(&mut device.shards, blocks[1], point);
+    scene.record(&mut device.shards, blocks[1], StreamId(1));
     free(world, &blocks[..2]);
 }
 
@@ -243,7 +244,7 @@ pub(crate) fn nothing_left() -> Case {
 
 /// Returns plans that run at the same time.
 pub(crate) fn rivals(world: &World) -> Vec<(Plan, usize)> {
-    let last = world.shards.len() - 1;
+    let last = world.device.shards.len() - 1;
     let request = |shard: usize, mib: u64| {
         let want = world.scene.sizes.want(mib * MIB).expect("a size that exists");
         (Plan::allocate(ShardId(shard as u32), want, [0; 2]), shard)
@@ -252,7 +253,7 @@ pub(crate) fn rivals(world: &World) -> Vec<(Plan, usize)> {
         request(0, 20),
         request(last, 20),
         request(last, 44),
-        (Plan::empty_cache([0; 2]), 0),
+        (empty_cache(), 0),
         (Plan::trim(30 * MIB, [0; 2]), 0),
         (Plan::reclaim([0; 2]), 0),
     ]

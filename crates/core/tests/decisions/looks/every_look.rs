@@ -2,7 +2,8 @@
 
 use super::cases::{self, Case, Goal, SMALL};
 use super::scene::Scene;
-use super::world::{End, Failing, MIB, NEVER, World};
+use super::world::{End, Failing, NEVER, World};
+use crate::driver::MIB;
 use millpond_backend::StreamId;
 use millpond_core::{Shard, Step};
 
@@ -170,30 +171,28 @@ fn every_call_fails_once() {
 
 /// Takes this number of steps of a plan. Returns how it ended, if it did, or the step that is to be performed next.
 fn advance(world: &mut World, plan: &mut millpond_core::Plan, steps: usize) -> Result<Step, End> {
-    let mut quiet = |_: &mut Scene, _: &mut [Shard]| ();
     for _ in 0..steps {
-        let step = world.next(plan, &mut { NEVER }, &mut quiet);
-        match world.perform(plan, step, 0, &mut { NEVER }, &mut quiet) {
+        let step = world.next_alone(plan);
+        match world.perform_alone(plan, step, 0) {
             Some(end) => return Err(end),
             None => continue,
         }
     }
-    Ok(world.next(plan, &mut { NEVER }, &mut quiet))
+    Ok(world.next_alone(plan))
 }
 
 /// Takes steps of a plan until it has to wait for the other one. Returns whether it took any, and the step with which
 /// it waits, or `None` once it is over.
 fn runs_on(world: &mut World, plan: &mut millpond_core::Plan, user: usize, first: Step) -> (bool, Option<Step>) {
-    let mut quiet = |_: &mut Scene, _: &mut [Shard]| ();
     let mut step = first;
     for taken in 0..1000 {
-        if matches!(step, Step::Pause { seen } if seen == world.coordinator.progress()) {
+        if matches!(step, Step::Pause { seen } if seen == world.device.coordinator.progress()) {
             return (taken > 0, Some(step));
         }
-        if world.perform(plan, step, user, &mut { NEVER }, &mut quiet).is_some() {
+        if world.perform_alone(plan, step, user).is_some() {
             return (true, None);
         }
-        step = world.next(plan, &mut { NEVER }, &mut quiet);
+        step = world.next_alone(plan);
     }
     panic!("a plan without an end: {plan:?}");
 }
@@ -229,7 +228,7 @@ fn another_plan_runs_within_every_step() {
                 if let Ok(Step::Release { bytes, .. }) = &step {
                     world.leaving = *bytes;
                 }
-                let asked = world.next(&mut other, &mut { NEVER }, &mut |_, _| ());
+                let asked = world.next_alone(&mut other);
                 let over = step.is_err();
                 run_both(&mut world, [(other, user, Some(asked)), (plan, 0, step.ok())]);
                 world.check();

@@ -6,7 +6,8 @@ use millpond_core::{Plan, Shard, Step};
 use millpond_trace::Random;
 
 use super::scene::Scene;
-use super::world::{End, Facts, Failing, MIB, World};
+use super::world::{End, Facts, Failing, World};
+use crate::driver::{MIB, empty_cache};
 
 fn size(random: &mut Random) -> u64 {
     match random.below(8) {
@@ -90,12 +91,12 @@ struct Flight {
 }
 
 fn begin(random: &mut Random, world: &World) -> Flight {
-    let user = random.index(world.shards.len());
+    let user = random.index(world.device.shards.len());
     let plan = match random.below(12) {
-        0 => Plan::empty_cache([0; 2]),
+        0 => empty_cache(),
         1 => Plan::trim(size(random), [0; 2]),
         2 => Plan::reclaim([0; 2]),
-        _ => world.plan(user, size(random)),
+        _ => world.device.plan(user, size(random)),
     };
     Flight { plan, user, step: None }
 }
@@ -142,8 +143,8 @@ fn alone(random: &mut Random, world: &mut World) {
     if world.scene.clock.submits {
         world.scene.clock.finish();
     }
-    let (user, bytes) = (random.index(world.shards.len()), size(random));
-    let mut plan = world.plan(user, bytes);
+    let (user, bytes) = (random.index(world.device.shards.len()), size(random));
+    let mut plan = world.device.plan(user, bytes);
     let end = world.run_alone(&mut plan, user);
     assert!(matches!(end, End::Granted(_)), "{bytes} bytes of an empty device are refused on stream {user}");
     world.check();
@@ -162,14 +163,14 @@ fn run(seed: u64) {
                 go_on(&mut random, &mut world, &mut flights, at);
             }
             _ => {
-                let World { scene, shards, .. } = &mut world;
-                strike(&mut random, scene, shards);
+                let World { scene, device, .. } = &mut world;
+                strike(&mut random, scene, &mut device.shards);
                 world.tell();
             }
         }
         if turn % 8 == 0 {
             // The claims of plans are not settled yet, but the shards themselves are consistent.
-            world.shards.iter_mut().for_each(|shard| shard.tidied().check());
+            world.device.shards.iter_mut().for_each(|shard| shard.tidied().check());
         }
         if turn % 40 == 39 {
             // All plans run to their ends.

@@ -2,12 +2,11 @@
 
 use millpond_backend::{PageCaps, Point, Reuse, StreamId};
 use millpond_core::settings::{Policy, Segments, Settings};
-use millpond_core::{Coordinator, DeviceFacts, Outcome, PageCall, Plan, PoolId, Shard, ShardId, Shards, Step};
+use millpond_core::{Outcome, PageCall, Plan, Shard, ShardId, Slot, Step};
 
 use super::clock::Clock;
 use super::scene::Scene;
-
-pub(crate) const MIB: u64 = 1 << 20;
+use crate::driver::{self, Device, MIB, empty_cache};
 
 /// The properties of a world.
 #[derive(Clone, Debug)]
@@ -57,8 +56,7 @@ pub(crate) struct Failing {
 }
 
 pub(crate) struct World {
-    pub(crate) coordinator: Coordinator,
-    pub(crate) shards: Vec<Shard>,
+    pub(crate) device: Device,
     pub(crate) scene: Scene,
     pub(crate) failing: Failing,
     /// Whether streams can wait for each other.
@@ -67,44 +65,19 @@ pub(crate) struct World {
     pub(crate) leaving: u64,
 }
 
-/// Shards with an operation that is made just before the first look after `looks` others.
-struct Meddled<'a> {
-    shards: &'a mut Vec<Shard>,
-    scene: &'a mut Scene,
-    looks: &'a mut u32,
-    strike: &'a mut dyn FnMut(&mut Scene, &mut [Shard]),
-}
-
-impl Shards for Meddled<'_> {
-    fn visit(&mut self, shard: ShardId, f: &mut dyn FnMut(&mut Shard)) {
-        if *self.looks == 0 {
-            (self.strike)(self.scene, self.shards);
-        }
-        *self.looks = self.looks.wrapping_sub(1);
-        self.shards.visit(shard, f);
-    }
-}
-
 /// A number of looks that no plan reaches: `strike` is not called.
 pub(crate) const NEVER: u32 = u32::MAX;
 
 impl World {
     pub(crate) fn new(facts: &Facts) -> Self {
-        let pages = Some(PageCaps { aliasing: facts.aliasing, mappings: facts.mappings, ..PageCaps::new(2 * MIB) });
-        let submits = facts.submits;
-        let stream_wait = facts.stream_wait;
-        let device = DeviceFacts { total_bytes: 1 << 30, reuse: facts.reuse, pages, stream_wait };
-        let mut coordinator = Coordinator::new(facts.settings.clone(), device);
-        coordinator.set_limit(facts.limit);
-        let streams: Vec<_> = (0..facts.streams as u32).map(StreamId).collect();
-        let shards = streams.iter().map(|&stream| coordinator.open_shard(stream, PoolId::default())).collect();
-        let clock = Clock::new(facts.streams, submits);
-        let scene = Scene::new(clock, facts.reuse, coordinator.sizes().clone(), streams);
-        Self { coordinator, shards, scene, failing: Failing::default(), stream_wait, leaving: 0 }
-    }
-
-    pub(crate) fn plan(&self, shard: usize, bytes: u64) -> Plan {
-        Plan::allocate(ShardId(shard as u32), self.scene.sizes.want(bytes).expect("a size that exists"), [0; 2])
+        let &Facts { reuse, aliasing, mappings, stream_wait, limit, .. } = facts;
+        let pages = Some(PageCaps { aliasing, mappings, ..PageCaps::new(2 * MIB) });
+        let of_device = driver::Facts::new(facts.settings.clone(), facts.streams as u32);
+        let device = Device::of(&driver::Facts { reuse, pages, stream_wait, limit, ..of_device });
+        let streams = (0..facts.streams as u32).map(StreamId).collect();
+        let clock = Clock::new(facts.streams, facts.submits);
+        let scene = Scene::new(clock, reuse, device.sizes.clone(), streams);
+        Self { device, scene, failing: Failing::default(), stream_wait, leaving: 0 }
     }
 
     /// Returns the next step of a plan, with `strike` called before one look at a shard.
@@ -115,10 +88,20 @@ impl World {
         strike: &mut dyn FnMut(&mut Scene, &mut [Shard]),
     ) -> Step {
         self.tell();
-        let Self { coordinator, shards, scene, .. } = self;
-        let step = coordinator.next(plan, &mut Meddled { shards, scene, looks, strike });
+        let Self { device, scene, .. } = self;
+        let step = device.next_meddled(plan, looks, &mut |shards| strike(scene, shards));
         self.tell();
         step
+    }
+
+    /// Returns the next step of a plan without interference.
+    pub(crate) fn next_alone(&mut self, plan: &mut Plan) -> Step {
+        self.next(plan, &mut { NEVER }, &mut |_, _| ())
+    }
+
+    /// Does the work of [`perform`](Self::perform) without interference.
+    pub(crate) fn perform_alone(&mut self, plan: &mut Plan, step: Step, user: usize) -> Option<End> {
+        self.perform(plan, step, user, &mut { NEVER }, &mut |_, _| ())
     }
 
     /// Performs a step and passes the outcome to the plan. Returns the end of the plan if it has ended.
@@ -132,21 +115,15 @@ impl World {
     ) -> Option<End> {
         let user = StreamId(user as u32);
         let outcome = match step {
-            Step::Grant(grant) => {
-                let shard = ShardId(user.0);
-                return Some(End::Granted(self.scene.granted(shard, grant, user)));
-            }
-            Step::Lend { lender, grant } => {
-                let id = self.scene.granted(lender, grant, user);
-                // The allocator has recorded the borrower's stream.
-                return Some(End::Granted(id));
-            }
+            Step::Grant(grant) => return Some(End::Granted(self.scene.granted(ShardId(user.0), grant, user))),
+            // The allocator has recorded the borrower's stream.
+            Step::Lend { lender, grant } => return Some(End::Granted(self.scene.granted(lender, grant, user))),
             Step::Refuse(_) => return Some(End::Refused),
             Step::Done => return Some(End::Done),
             step => self.outcome(step),
         };
-        let Self { coordinator, shards, scene, .. } = self;
-        coordinator.learn(plan, outcome, &mut Meddled { shards, scene, looks, strike });
+        let Self { device, scene, .. } = self;
+        device.learn_meddled(plan, outcome, looks, &mut |shards| strike(scene, shards));
         self.tell();
         None
     }
@@ -207,7 +184,7 @@ impl World {
         }
     }
 
-    fn reserve(&mut self, shard: ShardId, slot: millpond_core::Slot, bytes: u64, is_range: bool) -> Outcome {
+    fn reserve(&mut self, shard: ShardId, slot: Slot, bytes: u64, is_range: bool) -> Outcome {
         if self.fails() {
             return self.failure();
         }
@@ -231,10 +208,13 @@ impl World {
     fn within_limit(&self) {
         // As in PyTorch, the limit is compared with the request, which pages of 20 MiB round up: for each of three
         // plans.
-        let rounding =
-            if self.coordinator.settings().policy == Policy::Classic(Segments::Expandable) { 60 * MIB } else { 0 };
+        let rounding = if self.device.coordinator.settings().policy == Policy::Classic(Segments::Expandable) {
+            60 * MIB
+        } else {
+            0
+        };
         let there = self.scene.account.reserved().saturating_sub(rounding);
-        let most = self.coordinator.limit().unwrap_or(u64::MAX);
+        let most = self.device.coordinator.limit().unwrap_or(u64::MAX);
         assert!(there - self.leaving.min(there) <= most, "{there} bytes are reserved, of which {} leave", self.leaving);
     }
 
@@ -248,10 +228,10 @@ impl World {
     /// Passes to the coordinator what threads report once they have left their shards.
     pub(crate) fn tell(&mut self) {
         for (shard, block, points) in std::mem::take(&mut self.scene.untold) {
-            self.coordinator.pend(shard, block, points, [0; 2], &mut self.shards);
+            self.device.coordinator.pend(shard, block, points, [0; 2], &mut self.device.shards);
         }
         for shard in std::mem::take(&mut self.scene.unsettled) {
-            self.coordinator.settle(shard, &mut self.shards);
+            self.device.coordinator.settle(shard, &mut self.device.shards);
         }
     }
 
@@ -279,12 +259,11 @@ impl World {
 
     /// Allocates by a hit or by a plan, as the shell does.
     pub(crate) fn allocate(&mut self, shard: usize, bytes: u64) -> Option<u64> {
-        let Self { scene, shards, .. } = self;
-        if let Some(id) = scene.hit(shards, shard, bytes) {
+        if let Some(id) = self.scene.hit(&mut self.device.shards, shard, bytes) {
             self.tell();
             return Some(id);
         }
-        let mut plan = self.plan(shard, bytes);
+        let mut plan = self.device.plan(shard, bytes);
         match self.run_alone(&mut plan, shard) {
             End::Granted(id) => Some(id),
             End::Refused | End::Done => None,
@@ -292,19 +271,19 @@ impl World {
     }
 
     pub(crate) fn free(&mut self, id: u64) {
-        self.scene.free(&mut self.shards, id);
+        self.scene.free(&mut self.device.shards, id);
         self.tell();
     }
 
     /// Verifies the allocator's own invariants, and its sums against the account.
     pub(crate) fn check(&mut self) {
         self.tell();
-        self.coordinator.check(&mut self.shards);
-        assert_eq!(self.coordinator.reserved_bytes(), self.scene.account.reserved(), "reserved, against the account");
-        let ledger = self.coordinator.ledger(&mut self.shards);
+        self.device.check();
+        assert_eq!(self.device.reserved(), self.scene.account.reserved(), "reserved, against the account");
+        let ledger = self.device.coordinator.ledger(&mut self.device.shards);
         let held: u64 = self.scene.live.values().map(|held| held.grant.size).sum();
         assert_eq!(ledger.live_bytes + ledger.rounding_bytes, held, "bytes in the program's hands, in the ledger");
-        let live: u64 = self.shards.iter_mut().map(Shard::live_blocks).sum();
+        let live: u64 = self.device.shards.iter_mut().map(Shard::live_blocks).sum();
         assert_eq!(live, self.scene.live.len() as u64, "blocks in the program's hands");
     }
 
@@ -315,11 +294,11 @@ impl World {
             self.free(id);
         }
         self.scene.clock.finish();
-        assert!(!self.coordinator.is_held(), "plans that ended are said to hold something");
-        assert_eq!(self.run_alone(&mut Plan::empty_cache([0; 2]), 0), End::Done);
-        assert_eq!(self.coordinator.reserved_bytes(), 0, "bytes that are said to be reserved after all is over");
+        assert!(!self.device.coordinator.is_held(), "plans that ended are said to hold something");
+        assert_eq!(self.run_alone(&mut empty_cache(), 0), End::Done);
+        assert_eq!(self.device.reserved(), 0, "bytes that are said to be reserved after all is over");
         assert_eq!((self.scene.account.reserved(), self.scene.account.pages()), (0, 0), "reserved after all is over");
-        assert_eq!(self.coordinator.mappings(), [], "pages that are known after all is over");
-        assert_eq!(self.coordinator.waiters(), 0, "waits that are outstanding after all is over");
+        assert_eq!(self.device.coordinator.mappings(), [], "pages that are known after all is over");
+        assert_eq!(self.device.coordinator.waiters(), 0, "waits that are outstanding after all is over");
     }
 }
