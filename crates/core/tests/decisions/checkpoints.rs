@@ -119,7 +119,7 @@ fn what_comes_back_was_live() {
     let checkpoint = take(&mut device);
     device.free(first, 1);
     device.serve(1, 7 * MIB);
-    let bound = |device: &mut Device| device.coordinator.slack_stats(&mut device.shards).bound_bytes;
+    let bound = |device: &mut Device| device.slack().bound_bytes;
     let before = bound(&mut device);
     assert!(before.is_some_and(|bound| bound < 13 * MIB), "{before:?}");
     assert_eq!(restore(&mut device, &checkpoint).map(|blocks| blocks.len()), Ok(1));
@@ -195,7 +195,7 @@ fn memory_that_is_not_home_yet_is_not_taken() {
     for (reuse, user) in [(Reuse::InOrder, 0), (Reuse::InOrder, 1), (Reuse::AfterDone, 0), (Reuse::AfterDone, 1)] {
         let what = format!("{reuse:?}, used by shard {user}");
         let mut device = held_pool(Policy::paged(Growth::Tight), reuse);
-        device.coordinator.set_limit(Some(14 * MIB));
+        device.set_limit(14 * MIB);
         let [first, between, last] = [6, 2, 6].map(|mib| device.serve(0, mib * MIB));
         device.free(between, 1);
         let (checkpoint, live) = (take(&mut device), live_blocks(&mut device));

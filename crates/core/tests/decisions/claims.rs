@@ -128,8 +128,7 @@ fn what_a_plan_was_to_hand_out_is_free_once_it_is_given_up() {
         let mut device = under(policy, Reuse::InOrder, 40 * MIB);
         let mut plan = device.plan(0, 40 * MIB);
         let last = |step: &Step| matches!(step, Step::Reserve { .. } | Step::Pages(_));
-        let step = device.reach(&mut plan, last);
-        device.done(&mut plan, &step);
+        device.past(&mut plan, last);
         device.give_up(&mut plan);
         assert!(device.hit(0, 40 * MIB).is_some(), "{policy:?}");
     }
@@ -155,8 +154,7 @@ fn a_block_that_was_to_be_lent_is_free_once_its_plan_is_given_up() {
     let held = device.allocate(1, 40 * MIB);
     device.free(held, 5);
     let mut plan = device.plan(0, 40 * MIB);
-    let step = device.until(&mut plan, is_stream_wait);
-    device.done(&mut plan, &step);
+    device.past(&mut plan, is_stream_wait);
     device.give_up(&mut plan);
     assert!(device.hit(1, 40 * MIB).is_some());
 }
@@ -173,14 +171,13 @@ fn gathered_memory_is_free_once_its_plan_is_given_up() {
         device.free(high, 5);
         let mut plan = device.plan(0, 40 * MIB);
         let last = |step: &Step| if maps { is_pages(step) } else { is_stream_wait(step) };
-        let step = device.reach(&mut plan, last);
-        device.done(&mut plan, &step);
+        device.past(&mut plan, last);
         device.give_up(&mut plan);
-        assert_eq!(device.coordinator.page_stats().shadows, if maps { 20 } else { 0 });
+        assert_eq!(device.page_stats().shadows, if maps { 20 } else { 0 });
         let again = [device.hit(1, 20 * MIB), device.hit(1, 20 * MIB)].map(|grant| grant.expect("it is free"));
         again.into_iter().for_each(|held| device.free(held, 5));
         device.allocate(0, 40 * MIB);
-        assert_eq!(device.coordinator.page_stats().returned, u64::from(maps));
+        assert_eq!(device.page_stats().returned, u64::from(maps));
         device.check();
     }
 }
@@ -242,7 +239,7 @@ fn spare_pages_go_back_with_everything_cached() {
     let mut device = under(TIGHT, Reuse::InOrder, 40 * MIB);
     spare(&mut device);
     assert_eq!(device.reserved(), 2 * MIB);
-    assert_eq!((device.empty(), device.coordinator.page_stats().pages), (0, 0));
+    assert_eq!((device.empty(), device.page_stats().pages), (0, 0));
 }
 
 #[test]
@@ -279,7 +276,7 @@ fn the_bytes_of_a_slab_are_on_the_small_side_while_it_is_in_use() {
     let small = device.allocate(0, MIB / 2);
     let by_side = |device: &mut Device| {
         device.check();
-        let reserved = device.coordinator.stats(&mut device.shards).reserved_bytes;
+        let reserved = device.stats().reserved_bytes;
         (reserved.small_pool.current, reserved.large_pool.current)
     };
     assert_eq!(by_side(&mut device), (2 * MIB, 2 * MIB));
@@ -311,7 +308,7 @@ fn a_trim_stops_at_its_goal_among_spare_pages() {
     }
     assert_eq!(device.reserved(), 4 * MIB);
     assert_eq!(device.end(&mut Plan::trim(2 * MIB, [0; 2])), Step::Done);
-    assert_eq!((device.reserved(), device.coordinator.page_stats().pages), (2 * MIB, 1));
+    assert_eq!((device.reserved(), device.page_stats().pages), (2 * MIB, 1));
     device.check();
 }
 
@@ -387,8 +384,7 @@ fn a_plan_in_its_turn_asks_again_how_far_streams_are() {
     let calls = device.reach(&mut asks, is_pages);
     // The other plan repeats its attempt a bounded number of times, and then waits for its turn.
     for _ in 0..100 {
-        let step = device.reach(&mut waits, is_pause);
-        device.done(&mut waits, &step);
+        device.past(&mut waits, is_pause);
     }
     device.reach(&mut waits, is_pause);
     device.done(&mut asks, &calls);

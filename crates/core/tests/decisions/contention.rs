@@ -258,7 +258,7 @@ fn a_lost_plan_stands_in_the_way_of_none() {
         let mut world = World::new(rules, &[&[0], &[1], &[4]]);
         (0..2).for_each(|thread| world.run(thread));
         let device = &mut world.device;
-        device.coordinator.set_limit(Some(2 * BLOCK));
+        device.set_limit(2 * BLOCK);
         let mut lost = device.plan(2, BLOCK);
         for _ in 0..steps {
             let step = device.next(&mut lost);
@@ -323,7 +323,7 @@ fn a_block_is_traded_for_another_between_two_looks() {
             for look in 1..40 {
                 let mut world = World::new(&rules, &[&[first, second, first], &[2]]);
                 // Thread 0 has had a block on both streams, one after the other, while there was room.
-                world.device.coordinator.set_limit(Some(4 * BLOCK));
+                world.device.set_limit(4 * BLOCK);
                 world.device.gpu.segment_bytes += 2 * BLOCK;
                 for _ in 0..60 {
                     if matches!((&world.threads[0].at, world.threads[0].script.len()), (At::Holding(_), 0)) {

@@ -64,7 +64,7 @@ fn no_part_of_memory_that_another_stream_used_says_that_it_was_never_used() {
             assert_eq!(grant.last_use, LastUse::at(Tick::ZERO), "{bytes} bytes, aliasing {aliasing}, {blocks:?}");
         }
         assert_eq!(device.reserved(), 16 * MIB, "no page was created");
-        let gathered = device.coordinator.page_stats().moved;
+        let gathered = device.page_stats().moved;
         assert_eq!(gathered > 0, blocks.len() > 1, "{gathered} pages are in windows");
         device.check();
     }
@@ -140,7 +140,7 @@ fn gathered_on_its_own_stream(alias_reuse: Reuse, submitted: bool, reached: bool
         device.gpu.reached[0] = Tick(3);
     }
     let grant = allocate(&mut device, 0, 8 * MIB);
-    assert_eq!(device.coordinator.page_stats().moved > 0, grant.is_some());
+    assert_eq!(device.page_stats().moved > 0, grant.is_some());
     device.check();
     grant
 }
@@ -173,13 +173,13 @@ fn what_is_not_submitted_is_spared() {
     device.gaps(0, &[2, 2, 2, 2], 3);
     device.gpu.reached[1] = Tick(1);
     let grant = allocate(&mut device, 0, 4 * MIB).unwrap();
-    assert_eq!((device.coordinator.page_stats().lent, device.reserved()), (1, 16 * MIB));
+    assert_eq!((device.page_stats().lent, device.reserved()), (1, 16 * MIB));
     assert_eq!(grant.last_use, LastUse::at(Tick::ZERO));
     // The other stream has nothing to give this time.
     let mut device = tight(pages(true, Reuse::AfterSubmit), 24 * MIB);
     device.gaps(0, &[4, 4, 4], 1);
     assert!(allocate(&mut device, 0, 8 * MIB).is_some());
-    assert!(device.coordinator.page_stats().moved == 0, "{:?}", device.coordinator.page_stats());
+    assert!(device.page_stats().moved == 0, "{:?}", device.page_stats());
 }
 
 /// The use of a kept window also changes the address of the memory behind it.
@@ -215,7 +215,7 @@ fn a_kept_window_serves_again_only_in_order() {
             serves.then_some((0, LastUse::at(Tick(3)))),
             "{context}"
         );
-        assert_eq!(device.coordinator.page_stats().returned, u64::from(serves), "{context}");
+        assert_eq!(device.page_stats().returned, u64::from(serves), "{context}");
         device.check();
     }
 }
@@ -251,7 +251,7 @@ fn what_comes_from_another_stream_is_to_be_overwritten() {
         device.poll();
     }
     let third = allocate(&mut device, 1, 40 * MIB).unwrap();
-    assert_eq!((device.coordinator.page_stats().lent, scrub(&mut device, &third, 1)), (2, 40 * MIB));
+    assert_eq!((device.page_stats().lent, scrub(&mut device, &third, 1)), (2, 40 * MIB));
 }
 
 /// The same holds for what is gathered: each time that a stream gets it through a window, and when it is back at home.
@@ -278,7 +278,7 @@ fn what_is_gathered_from_another_stream_is_to_be_overwritten() {
             }
         }
     }
-    assert_eq!(device.coordinator.page_stats().returned, 1);
+    assert_eq!(device.page_stats().returned, 1);
 }
 
 /// What a stream gathers of its own has to be overwritten only where others had it.
@@ -296,5 +296,5 @@ fn what_is_gathered_from_the_same_stream_is_its_own() {
         assert_eq!(scrub(&mut device, &gathered, 0), bytes);
         free(&mut device, gathered);
     }
-    assert_eq!(device.coordinator.page_stats().returned, 1);
+    assert_eq!(device.page_stats().returned, 1);
 }

@@ -102,7 +102,7 @@ fn a_request_is_refused_rather_than_served_from_another_pool() {
     for policy in POLICIES {
         for (asks, has) in [(0, 2), (3, 1), (2, 0)] {
             let (mut device, pool) = scene(policy);
-            device.coordinator.set_limit(Some(100 * MIB));
+            device.set_limit(100 * MIB);
             let held = device.serve(has, 60 * MIB);
             device.free(held, 1);
             // What the default pool has goes back for any request.
@@ -125,7 +125,7 @@ fn a_request_is_refused_rather_than_served_from_another_pool() {
 fn streams_of_one_pool_share_its_memory() {
     for growth in [Growth::Balanced, Growth::Tight] {
         let (mut device, pool) = scene(Policy::paged(growth));
-        device.coordinator.set_limit(Some(64 * MIB));
+        device.set_limit(64 * MIB);
         let [low, _fixed, high] = [20, 4, 20].map(|mib| device.serve(2, mib * MIB));
         let default = device.serve(0, 20 * MIB);
         [low, high, default].into_iter().for_each(|held| device.free(held, 1));
@@ -164,7 +164,7 @@ fn oversize_segments_of_a_held_pool_stay() {
         if is_held {
             device.coordinator.hold_pool(pool);
         }
-        device.coordinator.set_limit(Some(110 * MIB));
+        device.set_limit(110 * MIB);
         let held = device.serve(0, 24 * MIB);
         device.free(held, 1);
         assert_eq!(device.try_serve(0, 90 * MIB).is_err(), is_held);
@@ -223,7 +223,7 @@ fn windows_of_a_held_pool_do_not_end() {
                 }
             }
         }
-        let stats = device.coordinator.page_stats();
+        let stats = device.page_stats();
         assert_eq!(stats.unmapped == 0, is_held, "{refused} were refused: {stats:?}");
         assert!(stats.moved > 20, "{stats:?}");
     }
@@ -234,7 +234,7 @@ fn windows_of_a_held_pool_do_not_end() {
 fn a_captured_stream_is_left_alone() {
     for policy in POLICIES {
         let (mut device, pool) = scene(policy);
-        device.coordinator.set_limit(Some(300 * MIB));
+        device.set_limit(300 * MIB);
         let before = device.serve(1, 24 * MIB);
         capture(&mut device, 1, pool, 101);
         assert!(!device.coordinator.begin_capture(StreamId(1), pool, Tick(101)), "once at a time");
@@ -290,7 +290,7 @@ fn in_a_capturing_pool_guarded_memory_is_not_taken() {
     for growth in [Growth::Balanced, Growth::Tight] {
         for (captures, reached) in [(false, 0), (true, 0), (true, 5)] {
             let (mut device, pool) = scene(Policy::paged(growth));
-            device.coordinator.set_limit(Some(400 * MIB));
+            device.set_limit(400 * MIB);
             device.gpu.reached = vec![Tick(0), Tick(100), Tick(0), Tick(0)];
             // Stream 1 has waited for tick 5 of stream 0 before.
             let fill = device.serve(2, 300 * MIB);
@@ -318,7 +318,7 @@ fn in_a_capturing_pool_guarded_memory_is_not_taken() {
 #[test]
 fn beside_a_capture_in_the_default_pool_others_wait_as_ever() {
     let (mut device, _) = scene(Policy::paged(Growth::Tight));
-    device.coordinator.set_limit(Some(64 * MIB));
+    device.set_limit(64 * MIB);
     capture(&mut device, 3, PoolId::DEFAULT, 10);
     device.gpu.reached = vec![Tick(0); 4];
     let held = device.serve(0, 60 * MIB);
@@ -361,7 +361,7 @@ fn each_pool_has_its_own_slack() {
     let (mut device, pool) = scene(Policy::paged(Growth::Tight));
     let held = device.serve(2, 400 * MIB);
     device.free(held, 1);
-    let bound = device.coordinator.slack_stats(&mut device.shards).bound_bytes.expect("paged has one");
+    let bound = device.slack().bound_bytes.expect("paged has one");
     assert!((420 * MIB..=421 * MIB).contains(&bound), "{bound}");
     // Its home grows within the slack, although the other pool has more than is live.
     let [low, _fixed, high] = [20, 4, 20].map(|mib| device.serve(0, mib * MIB));
@@ -369,7 +369,7 @@ fn each_pool_has_its_own_slack() {
     let reserved = device.reserved();
     device.serve(0, 24 * MIB);
     assert!(device.reserved() > reserved, "{:?}", device.steps);
-    let stats = device.coordinator.slack_stats(&mut device.shards);
+    let stats = device.slack();
     assert!(stats.bound_bytes.is_some_and(|now| now > bound + 40 * MIB), "{stats:?}");
     let of_pool = device.coordinator.pool_stats(pool, &mut device.shards).expect("it exists");
     assert_eq!(of_pool.reserved_bytes.all.peak, 400 * MIB);
@@ -397,7 +397,7 @@ fn a_pool_may_be_used_before_a_request_is_refused() {
             let (mut device, pool) = scene(policy);
             let other = device.coordinator.create_pool();
             device.open(0, other);
-            device.coordinator.set_limit(Some(64 * MIB));
+            device.set_limit(64 * MIB);
             let flags = PoolFlags { use_on_oom: flag, ..PoolFlags::default() };
             device.coordinator.set_pool_flags(pool, flags, &mut device.shards);
             let held = device.serve(2, 40 * MIB);
@@ -426,7 +426,7 @@ fn a_pool_is_used_before_memory_is_released_and_after_waits() {
     for policy in [Policy::Classic(Segments::Plain), Policy::paged(Growth::Tight)] {
         for waits in [false, true] {
             let (mut device, pool) = scene(policy);
-            device.coordinator.set_limit(Some(64 * MIB));
+            device.set_limit(64 * MIB);
             let flags = PoolFlags { use_on_oom: true, ..PoolFlags::default() };
             device.coordinator.set_pool_flags(pool, flags, &mut device.shards);
             let (cached, held) = (device.serve(1, 12 * MIB), device.serve(2, 40 * MIB));
@@ -473,7 +473,7 @@ fn an_emptied_pool_waits_for_its_own_work() {
 fn a_request_does_not_wait_for_a_held_pool() {
     for is_held in [true, false] {
         let (mut device, pool) = scene(Policy::paged(Growth::Tight));
-        device.coordinator.set_limit(Some(64 * MIB));
+        device.set_limit(64 * MIB);
         let held = device.serve(3, 40 * MIB);
         (device.gpu.reached, device.gpu.waits_in_vain) = (vec![Tick(0); 4], false);
         device.free(held, 105);

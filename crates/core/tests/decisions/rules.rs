@@ -215,7 +215,7 @@ fn a_sweep_releases_what_is_over_and_nothing_else() {
 fn memory_in_a_window_goes_when_the_work_on_both_streams_is_over() {
     for (home, window, is_released) in [(4, 60, false), (5, 50, false), (5, 51, true)] {
         let mut device = paged(Growth::Tight);
-        device.coordinator.set_limit(Some(44 * MIB));
+        device.set_limit(44 * MIB);
         device.gpu.reached.fill(Tick(0));
         let [low, _fixed, high] = [20, 4, 20].map(|mib| device.allocate(0, mib * MIB));
         device.take_back(low, 4);
@@ -244,10 +244,10 @@ fn a_waiting_block_pins_its_segment() {
     let mut device = classic(Reuse::InOrder);
     let held = device.allocate(0, 4 * MIB);
     device.free_behind(held, 1, &[point(1, 3)]);
-    let ledger = device.coordinator.ledger(&mut device.shards);
+    let ledger = device.ledger();
     assert_eq!((ledger.waiting_bytes, ledger.stranded_bytes, ledger.ready_bytes), (4 * MIB, 16 * MIB, 0));
     device.note_reached(1, 3);
-    assert_eq!(device.coordinator.ledger(&mut device.shards).ready_bytes, 20 * MIB);
+    assert_eq!(device.ledger().ready_bytes, 20 * MIB);
 }
 
 #[test]
@@ -255,9 +255,9 @@ fn reset_peaks_are_what_is_there() {
     let mut device = classic(Reuse::InOrder);
     let (first, second) = (device.allocate(0, 12 * MIB), device.allocate(1, 12 * MIB));
     device.take_back(first, 1);
-    device.coordinator.reset_peaks(&mut device.shards);
+    device.reset_peaks();
     device.check();
-    assert_eq!(device.coordinator.stats(&mut device.shards).allocated_bytes.all.peak, second.size);
+    assert_eq!(device.stats().allocated_bytes.all.peak, second.size);
 }
 
 /// The slack is a share of the most that was live since the peaks were reset.
@@ -269,7 +269,7 @@ fn reset_peaks_make_the_slack_small() {
         let held = device.allocate(0, 400 * MIB);
         device.take_back(held, 1);
         if resets {
-            device.coordinator.reset_peaks(&mut device.shards);
+            device.reset_peaks();
         }
         device.allocate(0, 40 * MIB);
         let released = device.steps.iter().any(is_release);
@@ -345,7 +345,7 @@ fn only_new_memory_is_fresh() {
     assert_eq!((again.offset, again.last_use), (held.offset, LastUse::NEVER), "the same addresses, with new pages");
     device.take_back(again, 6);
     device.gpu.reached = vec![Tick(6), Tick(0), Tick(0)];
-    device.coordinator.set_limit(Some(20 * MIB));
+    device.set_limit(20 * MIB);
     let lent = device.allocate(1, 20 * MIB);
     assert_ne!(lent.last_use, LastUse::NEVER, "stream 0 had it before");
 }
@@ -361,8 +361,8 @@ fn a_page_that_was_created_in_vain_is_spare() {
     assert_eq!(device.run(&mut plan), Step::Done);
     device.check();
     assert_eq!(device.reserved(), bytes);
-    assert_eq!(device.coordinator.ledger(&mut device.shards).ready_bytes, bytes);
-    assert_eq!(device.coordinator.page_stats().pages, 1);
+    assert_eq!(device.ledger().ready_bytes, bytes);
+    assert_eq!(device.page_stats().pages, 1);
     device.allocate(0, 20 * MIB);
     assert!(device.steps.iter().any(|step| maps(step, page)), "{:?}", device.steps);
     assert_eq!(device.reserved(), 20 * MIB);
@@ -389,7 +389,7 @@ fn a_budget_is_what_is_left_beside_what_is_reserved() {
 fn bytes_under_way_count_against_the_limit() {
     for is_paged in [false, true] {
         let mut device = if is_paged { paged(Growth::Tight) } else { classic(Reuse::InOrder) };
-        device.coordinator.set_limit(Some(60 * MIB));
+        device.set_limit(60 * MIB);
         let (mut first, mut second) = (device.plan(0, 40 * MIB), device.plan(1, 40 * MIB));
         device.until(&mut first, |step| matches!(step, Step::Reserve { .. } | Step::Pages(_)));
         for _ in 0..100 {

@@ -105,7 +105,7 @@ fn blocks_wait_for_other_streams() {
         let own = held.place();
         device.record(held, 1);
         device.free(held, 7);
-        let ledger = device.coordinator.ledger(&mut device.shards);
+        let ledger = device.ledger();
         assert_eq!((ledger.waiting_bytes, ledger.guarded_bytes), (12 * MIB, 0), "{policy:?}");
         let next = device.serve(2, 12 * MIB);
         assert_eq!((taken(&device), next.place() == own), (vec![12 * MIB], false), "{policy:?}");
@@ -135,7 +135,7 @@ fn memory_goes_back_once_the_pool_is_given_up() {
 fn memory_goes_back_before_a_request_is_refused() {
     for policy in POLICIES {
         let mut device = under(policy);
-        device.coordinator.set_limit(Some(100 * MIB));
+        device.set_limit(100 * MIB);
         let held = device.serve(2, 60 * MIB);
         device.free(held, 1);
         let refused = device.try_serve(0, 60 * MIB).expect_err("it is held");
@@ -172,7 +172,7 @@ fn the_flags_of_a_pool_hold() {
         let whole = device.serve(2, 3 * MIB);
         assert_eq!(whole.size, 20 * MIB, "{policy:?}: it is not cut");
         device.free(whole, 1);
-        device.coordinator.set_limit(Some(20 * MIB));
+        device.set_limit(20 * MIB);
         let lent = device.serve(0, 18 * MIB);
         assert_eq!(lent.shard, 2, "{policy:?}: it serves the default pool before a refusal");
         device.free(lent, 2);
@@ -200,10 +200,10 @@ fn the_slack_is_without_it() {
     for policy in [Policy::paged(Growth::Balanced), Policy::paged(Growth::Tight)] {
         let mut device = under(policy);
         device.serve(0, 40 * MIB);
-        let before = device.coordinator.slack_stats(&mut device.shards);
+        let before = device.slack();
         let held = device.serve(2, 400 * MIB);
         device.free(held, 1);
-        let after = device.coordinator.slack_stats(&mut device.shards);
+        let after = device.slack();
         assert_eq!((before.beyond_bytes, after.beyond_bytes), (0, 0), "{policy:?}");
         assert_eq!(before.bound_bytes, after.bound_bytes, "{policy:?}");
     }

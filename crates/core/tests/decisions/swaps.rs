@@ -85,7 +85,7 @@ fn a_look_at_the_shard_ends_a_swap() {
     swap(&mut device, &first, 4);
     let rest = device.allocate(0, 16 * MIB);
     assert_eq!((rest.slot, rest.offset), (first.slot, 4 * MIB));
-    let risen = |device: &mut Device| device.coordinator.stats(&mut device.shards).inactive_split_bytes.all.allocated;
+    let risen = |device: &mut Device| device.stats().inactive_split_bytes.all.allocated;
     let before = risen(&mut device);
     device.free_unchecked(first, 1);
     assert_eq!(hit(&mut device, 4).block, first.block);

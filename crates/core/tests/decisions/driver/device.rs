@@ -2,8 +2,10 @@
 
 use millpond_backend::{Point, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy};
-use millpond_core::stats::MemoryStats;
-use millpond_core::{Coordinator, Freed, Outcome, PageCall, Plan, PoolId, Report, Shard, ShardId, Sizes, Step, Want};
+use millpond_core::stats::{MemoryStats, PageStats, SlackStats};
+use millpond_core::{
+    Coordinator, Freed, Outcome, PageCall, Plan, PoolId, Report, Shard, ShardId, Sizes, Step, Want, WasteLedger,
+};
 
 use super::{Facts, Gpu, Held, Meddled, empty_cache, granted, is_pages, is_reserve, point};
 
@@ -109,6 +111,12 @@ impl Device {
         let step = self.until(plan, &stop);
         assert!(stop(&step), "{step:?}");
         step
+    }
+
+    /// Takes steps up to one for which `stop` holds, and that step too.
+    pub(crate) fn past(&mut self, plan: &mut Plan, stop: impl Fn(&Step) -> bool) {
+        let step = self.reach(plan, stop);
+        self.done(plan, &step);
     }
 
     /// Takes steps up to one that has pages mapped, unmapped or released.
@@ -308,11 +316,31 @@ impl Device {
 
     /// Returns the number of mappings of pages in windows.
     pub(crate) fn in_windows(&self) -> u64 {
-        self.coordinator.page_stats().shadows
+        self.page_stats().shadows
     }
 
     pub(crate) fn stats(&mut self) -> MemoryStats {
         self.coordinator.stats(&mut self.shards)
+    }
+
+    pub(crate) fn ledger(&mut self) -> WasteLedger {
+        self.coordinator.ledger(&mut self.shards)
+    }
+
+    pub(crate) fn slack(&mut self) -> SlackStats {
+        self.coordinator.slack_stats(&mut self.shards)
+    }
+
+    pub(crate) fn page_stats(&self) -> PageStats {
+        self.coordinator.page_stats()
+    }
+
+    pub(crate) fn reset_peaks(&mut self) {
+        self.coordinator.reset_peaks(&mut self.shards);
+    }
+
+    pub(crate) fn set_limit(&mut self, bytes: u64) {
+        self.coordinator.set_limit(Some(bytes));
     }
 
     pub(crate) fn check(&mut self) {

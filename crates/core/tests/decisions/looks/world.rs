@@ -280,7 +280,7 @@ impl World {
         self.tell();
         self.device.check();
         assert_eq!(self.device.reserved(), self.scene.account.reserved(), "reserved, against the account");
-        let ledger = self.device.coordinator.ledger(&mut self.device.shards);
+        let ledger = self.device.ledger();
         let held: u64 = self.scene.live.values().map(|held| held.grant.size).sum();
         assert_eq!(ledger.live_bytes + ledger.rounding_bytes, held, "bytes in the program's hands, in the ledger");
         let live: u64 = self.device.shards.iter_mut().map(Shard::live_blocks).sum();

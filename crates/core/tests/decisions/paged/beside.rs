@@ -9,7 +9,7 @@ use crate::driver::{Device, Held, MIB, gaps_on, is_pages, is_pause, is_stream_wa
 #[test]
 fn two_plans_gather_from_the_same_stream() {
     let (mut device, _) = with_gaps(Growth::Tight, 1, &[24, 4, 44]);
-    device.coordinator.set_limit(Some(80 * MIB));
+    device.set_limit(80 * MIB);
     let (mut first, mut second) = (device.plan(0, 50 * MIB), device.plan(2, 20 * MIB));
     let (step, calls) = device.until_calls(&mut first);
     // 26 MiB are left for the second one: 18 on stream 1, and 8 that were never created.
@@ -41,11 +41,11 @@ fn a_window_is_for_one_plan() {
     assert!(is_pause(&pause), "10 MiB are left: {pause:?}");
     device.done(&mut first, &waits);
     let served = device.finish(&mut first, 0).expect("it has claimed all that it needs");
-    assert_eq!((served.offset, device.coordinator.page_stats().returned), (held.offset, 1));
+    assert_eq!((served.offset, device.page_stats().returned), (held.offset, 1));
     device.free(served, 3);
     device.done(&mut second, &pause);
     let served = device.finish(&mut second, 0).expect("the window is free again");
-    assert_eq!((served.offset, device.coordinator.page_stats().returned), (held.offset, 2));
+    assert_eq!((served.offset, device.page_stats().returned), (held.offset, 2));
 }
 
 /// Two plans let the same home grow. Each has its own addresses and pages.

@@ -35,7 +35,7 @@ fn a_released_page_leaves_the_windows_that_it_is_in() {
         device.done(&mut plan, &step);
         device.finish(&mut plan, owner);
         assert_eq!((device.in_windows(), device.reserved()), (7, 18 * MIB));
-        device.coordinator.set_limit(Some(18 * MIB));
+        device.set_limit(18 * MIB);
         device.free(high, 3);
         device.free(front, 3);
         let longer = device.allocate(0, 14 * MIB);
@@ -88,7 +88,7 @@ fn what_is_in_use_through_a_window_is_not_released() {
         assert_eq!(again.offset, held.offset);
         // 10 MiB and 3 of the other 8 are in use: with the page that has the last of them, 14.
         assert_eq!((device.empty(), device.in_windows()), (18 * MIB, 7));
-        device.coordinator.set_limit(Some(18 * MIB));
+        device.set_limit(18 * MIB);
         device.free(again, 4);
         assert_eq!(device.allocate_at_no_cost(0, 14 * MIB).offset, held.offset);
     }
@@ -168,19 +168,21 @@ fn a_window_that_is_ending_serves_no_request() {
         let held = device.finish(&mut plan, 0).expect("there is room");
         assert!(held.last_use.is_never());
         assert_eq!((device.in_windows(), device.reserved()), (0, 22 * MIB));
-        assert_eq!(device.coordinator.page_stats().returned, 0);
+        assert_eq!(device.page_stats().returned, 0);
     }
+}
+
+/// Sets up stream 0 with 8, 10 and 6 MiB that are free and others between them, on a device with this many MiB of
+/// addresses.
+fn with_addresses(mib: u64) -> Device {
+    let pages = Some(PageCaps { address_bytes: mib * MIB, ..PageCaps::new(2 * MIB) });
+    gaps_on(Device::of(&Facts { pages, ..Facts::paged(Growth::Tight, 32 * MIB) }), 0, &[8, 4, 10, 4, 6]).0
 }
 
 /// Sets up stream 0 with a kept window over 18 MiB of it, of which 10 are in use, and with 6 MiB more that are free.
 /// There are addresses for no other window.
 fn scarce() -> Device {
-    let pages = PageCaps { address_bytes: 52 * MIB, ..PageCaps::new(2 * MIB) };
-    let (mut device, _) = gaps_on(
-        Device::of(&Facts { pages: Some(pages), ..Facts::paged(Growth::Tight, 32 * MIB) }),
-        0,
-        &[8, 4, 10, 4, 6],
-    );
+    let mut device = with_addresses(52);
     let held = device.allocate(0, 18 * MIB);
     assert_eq!(device.in_windows(), 9);
     device.free(held, 2);
@@ -202,12 +204,7 @@ fn a_window_ends_where_addresses_are_scarce() {
 /// The window of another stream, which was not used for longer, has no addresses that are of use, and stays.
 #[test]
 fn the_windows_of_other_streams_do_not_end_for_addresses() {
-    let pages = PageCaps { address_bytes: 70 * MIB, ..PageCaps::new(2 * MIB) };
-    let (mut device, _) = gaps_on(
-        Device::of(&Facts { pages: Some(pages), ..Facts::paged(Growth::Tight, 32 * MIB) }),
-        0,
-        &[8, 4, 10, 4, 6],
-    );
+    let mut device = with_addresses(70);
     for stream in [1, 0] {
         let held = device.allocate(stream, 18 * MIB);
         device.free(held, 2);
@@ -231,12 +228,7 @@ fn unmaps_and_waits(device: &Device) -> (Option<usize>, Option<usize>) {
 /// Work through a window is not over, so that it does not end before the host has waited for that.
 #[test]
 fn a_window_that_the_device_uses_does_not_end() {
-    let pages = PageCaps { address_bytes: 52 * MIB, ..PageCaps::new(2 * MIB) };
-    let (mut device, _) = gaps_on(
-        Device::of(&Facts { pages: Some(pages), ..Facts::paged(Growth::Tight, 32 * MIB) }),
-        0,
-        &[8, 4, 10, 4, 6],
-    );
+    let mut device = with_addresses(52);
     let held = device.allocate(0, 18 * MIB);
     device.free(held, 107);
     device.hit(0, 10 * MIB).expect("it is at home");
@@ -249,12 +241,7 @@ fn a_window_that_the_device_uses_does_not_end() {
 /// Another stream has used memory through a window, and is not done with that, although the window's own stream is.
 #[test]
 fn a_window_that_another_stream_uses_does_not_end() {
-    let pages = PageCaps { address_bytes: 52 * MIB, ..PageCaps::new(2 * MIB) };
-    let (mut device, _) = gaps_on(
-        Device::of(&Facts { pages: Some(pages), ..Facts::paged(Growth::Tight, 32 * MIB) }),
-        0,
-        &[8, 4, 10, 4, 6],
-    );
+    let mut device = with_addresses(52);
     let held = device.allocate(0, 18 * MIB);
     device.record(held, 1);
     device.gpu.reached = vec![Tick(200), Tick(149), Tick(100)];
@@ -269,12 +256,7 @@ fn a_window_that_another_stream_uses_does_not_end() {
 /// A part of a window is in use, so that the window does not end.
 #[test]
 fn a_window_that_is_used_in_part_does_not_end() {
-    let pages = PageCaps { address_bytes: 52 * MIB, ..PageCaps::new(2 * MIB) };
-    let (mut device, _) = gaps_on(
-        Device::of(&Facts { pages: Some(pages), ..Facts::paged(Growth::Tight, 32 * MIB) }),
-        0,
-        &[8, 4, 10, 4, 6],
-    );
+    let mut device = with_addresses(52);
     let held = device.allocate(0, 18 * MIB);
     device.free(held, 2);
     let held = device.allocate_at_no_cost(0, 13 * MIB);

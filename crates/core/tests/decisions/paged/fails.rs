@@ -11,7 +11,7 @@ use crate::driver::{
 /// Sets up stream 1 with 72 MiB, of which 24 and 44 are free, and a limit of 80. Stream 0 needs 50.
 fn gaps_of_another_stream() -> (Device, u64) {
     let (mut device, _) = with_gaps(Growth::Tight, 1, &[24, 4, 44]);
-    device.coordinator.set_limit(Some(80 * MIB));
+    device.set_limit(80 * MIB);
     (device, 50 * MIB)
 }
 
@@ -49,7 +49,7 @@ fn a_plan_that_fails_half_way_leaves_a_shorter_window() {
         // What is not longer than a block at home is served there.
         if made > 2 {
             let held = device.allocate_at_no_cost(0, made as u64 * 2 * MIB);
-            assert_eq!((held.shard, device.coordinator.page_stats().returned), (0, 1), "{made} pages");
+            assert_eq!((held.shard, device.page_stats().returned), (0, 1), "{made} pages");
             device.free(held, 2);
         }
         assert_eq!(device.allocate(0, 12 * MIB).shard, 0);
@@ -64,7 +64,7 @@ fn a_home_keeps_the_pages_that_have_arrived() {
         let mut device = Device::new(Growth::Tight, 20 * MIB);
         device.fail_at(&mut device.plan(0, 20 * MIB), is_pages, Outcome::Stopped { done: made, refused: false });
         let (created, at_home) = (made.div_ceil(2) as u64, made as u64 / 2);
-        assert_eq!((device.coordinator.page_stats().pages, device.reserved()), (created, created * 2 * MIB));
+        assert_eq!((device.page_stats().pages, device.reserved()), (created, created * 2 * MIB));
         if at_home > 0 {
             let held = device.hit(0, at_home * 2 * MIB).expect("its pages are at home");
             assert!(held.last_use.is_never());
@@ -82,7 +82,7 @@ fn a_plan_does_without_windows_where_the_driver_maps_none() {
     // There is room for the home to grow, or all that is idle is released first.
     for limit in [122, 72] {
         let (mut device, _) = with_gaps(Growth::Tight, 1, &[24, 4, 44]);
-        device.coordinator.set_limit(Some(limit * MIB));
+        device.set_limit(limit * MIB);
         let (mut plan, mut refusals) = (device.plan(0, 50 * MIB), 0);
         let granted = loop {
             let step = device.until(&mut plan, is_pages);
@@ -110,7 +110,7 @@ fn a_plan_fails_at_its_waits() {
     busy.gpu.reached.fill(Tick::ZERO);
     let (mut device, _) = gaps_on(busy, 1, &[24, 4, 44]);
     device.fail_at(&mut device.plan(0, 50 * MIB), is_stream_wait, Outcome::Failed);
-    assert_eq!((device.coordinator.page_stats().moved_behind_wait, device.in_windows()), (0, 0));
+    assert_eq!((device.page_stats().moved_behind_wait, device.in_windows()), (0, 0));
     assert!(device.hit(1, 44 * MIB).is_some());
 }
 
@@ -249,9 +249,9 @@ fn a_kept_window_is_given_back_unused() {
     let again = device.hit(1, 44 * MIB).expect("it is at home");
     device.free(again, 200);
     device.fail_at(&mut device.plan(0, bytes), is_stream_wait, Outcome::Failed);
-    let before = device.coordinator.page_stats().returned;
+    let before = device.page_stats().returned;
     let again = device.allocate_at_no_cost(0, bytes);
-    assert_eq!(device.coordinator.page_stats().returned, before + 1);
+    assert_eq!(device.page_stats().returned, before + 1);
     assert_eq!((again.slot, again.offset), (held.slot, held.offset));
     assert_eq!(again.last_use.tick(), Tick(50), "the tick that covers the wait");
 }

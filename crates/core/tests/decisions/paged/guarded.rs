@@ -116,7 +116,7 @@ fn memory_of_another_home_is_fresh_until_it_is_used() {
     device.until_calls(&mut plan);
     device.learn(&mut plan, Outcome::Stopped { done: 2, refused: false });
     assert!(device.finish(&mut plan, 1).is_none());
-    device.coordinator.set_limit(Some(device.reserved()));
+    device.set_limit(device.reserved());
     let lent = device.allocate(0, 2 * MIB);
     assert_eq!((lent.shard, lent.last_use.is_never()), (1, true), "one page has arrived");
     device.free(lent, 20);

@@ -11,7 +11,7 @@ fn scene() -> (Device, [Held; 2]) {
     let mut device = Device::new(Growth::Tight, 1 << 30);
     let blocks = [4, 2, 2, 2, 2, 2, 2, 2].map(|mib| device.allocate(0, mib * MIB));
     let whole = device.allocate(1, 512 * MIB);
-    device.coordinator.set_limit(Some(device.reserved()));
+    device.set_limit(device.reserved());
     [0, 2].into_iter().for_each(|at: usize| device.free(blocks[at], 1));
     let first = device.allocate(0, 6 * MIB);
     [4, 6].into_iter().for_each(|at: usize| device.free(blocks[at], 1));

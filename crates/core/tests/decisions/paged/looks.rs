@@ -100,7 +100,7 @@ fn memory_that_is_to_be_gathered_is_taken_by_another_thread() {
         let (device, bytes) = gaps_of_another_stream();
         // There is room for what is missing then.
         let mut device = device;
-        device.coordinator.set_limit(Some(88 * MIB));
+        device.set_limit(88 * MIB);
         (device, bytes)
     };
     let looks = at_each_look(set_up, |shards, sizes| took(shards, 1, sizes, 20), |_| {});
@@ -133,7 +133,7 @@ fn the_memory_of_a_kept_window_is_taken_by_another_thread() {
         let held = device.allocate(0, bytes);
         device.free(held, 3);
         assert!(device.in_windows() > 0);
-        device.coordinator.set_limit(Some(120 * MIB));
+        device.set_limit(120 * MIB);
         (device, bytes)
     };
     let looks = at_each_look(set_up, |shards, sizes| took(shards, 1, sizes, 40), |_| {});
@@ -145,7 +145,7 @@ fn the_memory_of_a_kept_window_is_taken_by_another_thread() {
 fn a_block_that_is_to_be_lent_is_taken_by_another_thread() {
     let set_up = || {
         let (mut device, _) = with_gaps(Growth::Tight, 1, &[24, 4]);
-        device.coordinator.set_limit(Some(60 * MIB));
+        device.set_limit(60 * MIB);
         (device, 20 * MIB)
     };
     let looks = at_each_look(set_up, |shards, sizes| took(shards, 1, sizes, 22), |_| {});

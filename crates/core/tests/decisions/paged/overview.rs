@@ -67,8 +67,7 @@ fn what_was_freed_since_the_streams_were_asked_does_not_hold_a_request_back() {
             device.free(block, 1);
         }
         let (mut plan, reserved) = (device.plan(0, 30 * MIB), device.reserved());
-        let asks = device.until(&mut plan, is_poll);
-        device.done(&mut plan, &asks);
+        device.past(&mut plan, is_poll);
         let used = device.hit(1, 12 * MIB).expect("it is free");
         if is_shared {
             device.record(used, 2);

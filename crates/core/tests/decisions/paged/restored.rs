@@ -197,12 +197,12 @@ fn a_block_comes_back_alone_and_is_counted() {
     device.free(front, 2);
     let checkpoint = device.take();
     device.free(held, 2);
-    device.coordinator.reset_peaks(&mut device.shards);
+    device.reset_peaks();
     let restored = device.restore(&checkpoint).map(|restored| restored[0].grant);
     let grant = restored.unwrap_or_else(|obstacle| panic!("{obstacle}"));
     assert_eq!(grant.offset, 2 * MIB);
     device.free(Held { shard: 0, grant }, 3);
-    let bytes = device.coordinator.stats(&mut device.shards).allocated_bytes.all;
+    let bytes = device.stats().allocated_bytes.all;
     assert_eq!((bytes.current, bytes.peak), (0, 2 * MIB), "it was live for a moment");
     assert!(device.restore(&checkpoint).is_ok());
     let beside = [2, 2].map(|mib| device.hit(0, mib * MIB).map(|held| held.offset));
@@ -239,7 +239,7 @@ fn segments_of_a_checkpoint_are_told_from_others() {
     let checkpoint = device.take();
     device.free(large, 2);
     assert_eq!(device.restore(&checkpoint).map(|restored| restored.len()), Ok(1));
-    let oversize = device.coordinator.stats(&mut device.shards).oversize_allocations;
+    let oversize = device.stats().oversize_allocations;
     assert_eq!((oversize.current, oversize.allocated), (1, 2));
     device.free(large, 3);
     assert_eq!(device.empty(), 0);

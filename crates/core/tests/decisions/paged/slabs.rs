@@ -9,7 +9,7 @@ const SMALL: u64 = MIB / 2;
 
 /// Returns the bytes of homes that are on the small and on the large side.
 fn by_side(device: &mut Device) -> (u64, u64) {
-    let reserved = device.coordinator.stats(&mut device.shards).reserved_bytes;
+    let reserved = device.stats().reserved_bytes;
     device.check();
     (reserved.small_pool.current, reserved.large_pool.current)
 }

@@ -33,7 +33,7 @@ fn a_refused_request_makes_the_slack_no_larger() {
     let blocks: Vec<_> = (0..10).map(|_| device.allocate(0, 10 * MIB)).collect();
     assert!(device.try_allocate(0, 120 * MIB).is_none() && device.try_allocate(0, 1 << 40).is_none());
     blocks.iter().step_by(2).for_each(|&block| device.free(block, 1));
-    assert_eq!(device.coordinator.slack_stats(&mut device.shards).most_live_bytes, 100 * MIB);
+    assert_eq!(device.slack().most_live_bytes, 100 * MIB);
     device.allocate(0, 20 * MIB);
     assert_eq!(device.reserved(), 100 * MIB, "what is free is gathered: 20 MiB more are beyond the slack");
 }
@@ -44,8 +44,8 @@ fn what_was_live_counts_after_the_peaks_are_reset() {
     let mut device = Device::new(Growth::Tight, 1 << 30);
     let (large, small) = (device.allocate(0, 200 * MIB), device.allocate(0, 100 * MIB));
     device.free(large, 1);
-    device.coordinator.reset_peaks(&mut device.shards);
-    let stats = device.coordinator.slack_stats(&mut device.shards);
+    device.reset_peaks();
+    let stats = device.slack();
     assert_eq!((stats.most_live_bytes, stats.bound_bytes, stats.beyond_bytes), (300 * MIB, Some(315 * MIB), 0));
     device.free(small, 1);
 }
@@ -74,9 +74,9 @@ fn the_next_program_has_a_slack_of_its_own() {
         let blocks: Vec<_> = (0..10).map(|_| device.allocate(0, 4 * MIB)).collect();
         assert_eq!(device.reserved(), 50 * MIB);
         for reset in [false, true] {
-            let stats = device.coordinator.slack_stats(&mut device.shards);
+            let stats = device.slack();
             assert!((46 * MIB..=50 * MIB).contains(&stats.most_live_bytes), "{has_private_pool}, {reset}: {stats:?}");
-            device.coordinator.reset_peaks(&mut device.shards);
+            device.reset_peaks();
         }
         blocks.iter().step_by(2).for_each(|&block| device.free(block, 2));
         device.allocate(0, 20 * MIB);
@@ -91,7 +91,7 @@ fn a_program_that_needs_more_than_the_one_before_it_is_known_by_its_peak() {
     let held = device.allocate(0, 250 * MIB);
     device.free(held, 2);
     device.allocate_at_no_cost(0, 200 * MIB);
-    assert_eq!(device.coordinator.slack_stats(&mut device.shards).most_live_bytes, 260 * MIB);
+    assert_eq!(device.slack().most_live_bytes, 260 * MIB);
 }
 
 /// Runs a made-up program on all streams, whose blocks have `unit` to 24 times that many bytes. Returns what was
@@ -126,7 +126,7 @@ fn the_next_program_reserves_what_it_does_alone() {
     assert!(matches!(device.until(&mut empty_cache(), Step::is_end), Step::Done));
     assert_eq!(device.reserved(), 0);
     // From here on the peaks tell exactly what is live, as they do on a new device.
-    device.coordinator.reset_peaks(&mut device.shards);
+    device.reset_peaks();
     assert_eq!(run(&mut device, MIB / 2), alone);
 }
 
@@ -134,9 +134,9 @@ fn the_next_program_reserves_what_it_does_alone() {
 #[test]
 fn after_a_reset_the_peaks_tell_what_the_next_program_has_live() {
     let mut device = emptied(10 * MIB, false);
-    device.coordinator.reset_peaks(&mut device.shards);
+    device.reset_peaks();
     device.allocate(0, 100 * MIB);
-    assert_eq!(device.coordinator.slack_stats(&mut device.shards).most_live_bytes, 110 * MIB);
+    assert_eq!(device.slack().most_live_bytes, 110 * MIB);
 }
 
 /// A program that empties the cache while it has more live than the slack goes on.
@@ -145,7 +145,7 @@ fn what_was_live_counts_where_the_program_goes_on() {
     for has_private_pool in [false, true] {
         let mut device = emptied(12 * MIB, has_private_pool);
         let blocks: Vec<_> = (0..10).map(|_| device.allocate(0, 4 * MIB)).collect();
-        assert!(device.coordinator.slack_stats(&mut device.shards).most_live_bytes >= 200 * MIB);
+        assert!(device.slack().most_live_bytes >= 200 * MIB);
         blocks.iter().step_by(2).for_each(|&block| device.free(block, 2));
         device.allocate(0, 20 * MIB);
         assert_eq!(device.reserved(), 72 * MIB, "{has_private_pool}: as much was live before");
@@ -161,13 +161,13 @@ fn what_is_beyond_the_slack_is_told_with_the_streams_that_pin_it() {
     let first = device.allocate(0, 100 * MIB);
     device.free(first, 5);
     device.allocate(1, 100 * MIB);
-    let stats = device.coordinator.slack_stats(&mut device.shards);
+    let stats = device.slack();
     assert_eq!((stats.most_live_bytes, stats.bound_bytes), (100 * MIB, Some(105 * MIB)));
     assert_eq!((stats.beyond_bytes, stats.pinned_bytes), (95 * MIB, 0), "200 MiB are reserved");
     assert_eq!(stats.pinned_by, [pinned(0, 0, 100)]);
     device.gpu.reached = vec![Tick(5), Tick(0), Tick(0)];
     device.poll();
-    let stats = device.coordinator.slack_stats(&mut device.shards);
+    let stats = device.slack();
     assert_eq!((stats.beyond_bytes, stats.pinned_by.len()), (95 * MIB, 0), "the work is over, the pages are there");
 }
 
@@ -185,8 +185,8 @@ fn guarded_memory_is_told_by_stream_until_the_work_is_over() {
     let mut told = |reached: [u64; 3]| {
         device.gpu.reached = reached.map(Tick).to_vec();
         device.poll();
-        let stats = device.coordinator.slack_stats(&mut device.shards);
-        let ledger = device.coordinator.ledger(&mut device.shards);
+        let stats = device.slack();
+        let ledger = device.ledger();
         assert_eq!(stats.pinned_bytes, ledger.guarded_bytes, "nothing waits, and what is over is guarded no longer");
         (stats.pinned_bytes / MIB, stats.pinned_by)
     };

@@ -22,7 +22,7 @@ fn a_window_serves_the_same_request_again_without_driver_calls() {
             assert_eq!(again.place(), held.place());
             held = again;
         }
-        assert_eq!((device.coordinator.page_stats().returned, device.in_windows()), (4, 9), "owner {owner}");
+        assert_eq!((device.page_stats().returned, device.in_windows()), (4, 9), "owner {owner}");
     }
 }
 
@@ -72,7 +72,7 @@ fn a_page_serves_several_blocks_at_the_same_time() {
 fn a_window_has_free_memory_and_new_pages() {
     for owner in [0, 1] {
         let (mut device, _) = with_gaps(Growth::Tight, owner, &[8, 4, 10, 4]);
-        device.coordinator.set_limit(Some(32 * MIB));
+        device.set_limit(32 * MIB);
         let held = device.allocate(0, 23 * MIB);
         assert_eq!((held.shard, device.reserved(), device.in_windows()), (0, 32 * MIB, 12));
         assert_eq!(held.last_use.tick(), if owner == 0 { Tick(1) } else { Tick(100) });
@@ -224,7 +224,7 @@ fn a_plan_to_give_everything_back_ends_all_windows() {
     between.into_iter().for_each(|held| device.free(held, 2));
     let mut plan = empty_cache();
     device.finish(&mut plan, 0);
-    assert_eq!((device.reserved(), device.in_windows(), device.coordinator.page_stats().pages), (0, 0, 0));
+    assert_eq!((device.reserved(), device.in_windows(), device.page_stats().pages), (0, 0, 0));
     assert_eq!(device.coordinator.mappings(), []);
 }
 
@@ -250,5 +250,5 @@ fn a_window_has_no_byte_twice() {
     let held = device.allocate(0, 34 * EIGHTH);
     assert_eq!(held.shard, 0);
     assert!(!device.steps.iter().any(|step| matches!(step, Step::Wait(_) | Step::Pause { .. })), "{:?}", device.steps);
-    assert_eq!(device.coordinator.page_stats().released, 0);
+    assert_eq!(device.page_stats().released, 0);
 }

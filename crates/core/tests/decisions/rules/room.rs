@@ -37,7 +37,7 @@ fn shards_do_not_all_ask_the_same_one_for_room() {
     for (used_elsewhere, first) in [(None, 1), (Some(4), 4)] {
         let (mut device, held) = five();
         device.take_back(held[2][0], 1);
-        device.coordinator.reset_peaks(&mut device.shards);
+        device.reset_peaks();
         for shard in [0, 1, 3] {
             device.take_back(held[shard][0], 2);
         }
@@ -59,7 +59,7 @@ fn shards_do_not_all_ask_the_same_one_for_room() {
 fn the_shard_that_settled_last_is_asked_for_room_first() {
     let (mut device, held) = five();
     held.iter().for_each(|held| drop(device.take_back(held[0], 1)));
-    device.coordinator.reset_peaks(&mut device.shards);
+    device.reset_peaks();
     let mut looks = Vec::new();
     for turn in 0..20 {
         let shard = turn * 3 % 5;
@@ -81,7 +81,7 @@ fn the_shard_that_settled_last_is_asked_for_room_first() {
 fn a_borrower_s_own_shard_is_asked_for_room_first() {
     let (mut device, held) = five();
     device.take_back(held[1][0], 1);
-    device.coordinator.reset_peaks(&mut device.shards);
+    device.reset_peaks();
     let mut plan = device.plan(4, 11 * MIB);
     let outcomes = device.gpu.perform(&Step::Poll((0..5).map(StreamId).collect()));
     let mut shards = Asked(&mut device.shards, Vec::new());
@@ -105,13 +105,13 @@ fn an_overdrawn_shard_is_short_of_room_after_some_blocks() {
             let grant = device.hit(0, 2 * MIB).expect("a block");
             device.take_back(grant, 1);
         }
-        device.coordinator.reset_peaks(&mut device.shards);
+        device.reset_peaks();
         if overdrawn {
             device.shards[0].overdraw();
         }
         let granted = (1..=20).find(|_| device.hit(0, 12 * MIB).expect("a block").unsettled);
         assert_eq!(granted, Some(short), "overdrawn: {overdrawn}, {lesser} small ones before");
-        let peak = device.coordinator.stats(&mut device.shards).allocated_bytes.all.peak;
+        let peak = device.stats().allocated_bytes.all.peak;
         assert_eq!(peak, 12 * MIB * short);
         device.check();
     }
@@ -134,7 +134,7 @@ fn a_peak_does_not_rise_while_a_busy_shard_may_have_room() {
     held.iter().for_each(|grant| drop(device.take_back(*grant, 1)));
     let other = device.allocate(1, 12 * MIB);
     device.take_back(other, 1);
-    let peak = device.coordinator.stats(&mut device.shards).allocated_bytes.all.peak;
+    let peak = device.stats().allocated_bytes.all.peak;
     assert_eq!(peak, 24 * MIB);
     // The counter rises to its former value, for which the other shard has the room.
     let mut short = 0;
@@ -146,6 +146,6 @@ fn a_peak_does_not_rise_while_a_busy_shard_may_have_room() {
         }
     }
     assert!(short > 0, "it never lacks room");
-    assert_eq!(device.coordinator.stats(&mut device.shards).allocated_bytes.all.peak, peak);
+    assert_eq!(device.stats().allocated_bytes.all.peak, peak);
     device.check();
 }
