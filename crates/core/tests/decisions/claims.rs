@@ -46,8 +46,7 @@ fn a_refused_request_leaves_nothing_behind() {
 fn the_place_of_a_segment_that_is_gone_is_used_again() {
     for policy in [PLAIN, EXPANDABLE] {
         let mut device = under(policy, Reuse::InOrder, 40 * MIB);
-        let first = device.allocate(0, 40 * MIB);
-        device.free(first, 5);
+        let first = device.use_until(0, 40 * MIB, 5);
         assert_eq!(device.empty(), 0);
         assert_eq!(device.allocate(0, 40 * MIB).slot, first.slot, "{policy:?}");
     }
@@ -78,8 +77,7 @@ fn refused_pages_of_an_expandable_segment_count_no_more() {
 #[test]
 fn a_block_that_was_to_become_longer_is_free_once_that_fails() {
     let mut device = under(EXPANDABLE, Reuse::InOrder, 200 * MIB);
-    let held = device.allocate(0, 20 * MIB);
-    device.free(held, 5);
+    device.use_until(0, 20 * MIB, 5);
     let mut plan = device.plan(0, 40 * MIB);
     device.reach(&mut plan, is_pages);
     assert_eq!(device.hit(0, 20 * MIB), None, "the plan has claimed it");
@@ -151,8 +149,7 @@ fn a_plan_that_is_given_up_is_over_once_its_pages_are_undone() {
 fn a_block_that_was_to_be_lent_is_free_once_its_plan_is_given_up() {
     let mut device = under(TIGHT, Reuse::InOrder, 40 * MIB);
     device.gpu.reached.fill(Tick::ZERO);
-    let held = device.allocate(1, 40 * MIB);
-    device.free(held, 5);
+    device.use_until(1, 40 * MIB, 5);
     let mut plan = device.plan(0, 40 * MIB);
     device.past(&mut plan, is_stream_wait);
     device.give_up(&mut plan);
@@ -166,9 +163,7 @@ fn gathered_memory_is_free_once_its_plan_is_given_up() {
     for maps in [false, true] {
         let mut device = under(TIGHT, Reuse::InOrder, 44 * MIB);
         device.gpu.reached.fill(Tick::ZERO);
-        let [low, _fixed, high] = [20, 4, 20].map(|mib| device.allocate(1, mib * MIB));
-        device.free(low, 5);
-        device.free(high, 5);
+        device.gaps(1, &[20, 4, 20], 5);
         let mut plan = device.plan(0, 40 * MIB);
         let last = |step: &Step| if maps { is_pages(step) } else { is_stream_wait(step) };
         device.past(&mut plan, last);
@@ -188,8 +183,7 @@ fn gathered_memory_is_free_once_its_plan_is_given_up() {
 fn no_request_is_refused_while_a_plan_may_give_its_claims_back() {
     let mut device = under(TIGHT, Reuse::InOrder, 40 * MIB);
     device.gpu.reached.fill(Tick::ZERO);
-    let held = device.allocate(1, 40 * MIB);
-    device.free(held, 5);
+    device.use_until(1, 40 * MIB, 5);
     let (mut first, mut second) = (device.plan(0, 40 * MIB), device.plan(1, 40 * MIB));
     let waits = device.until(&mut first, is_stream_wait);
     assert!(matches!(waits, Step::StreamWait { .. }), "{waits:?}");
@@ -206,8 +200,7 @@ fn no_request_is_refused_while_a_plan_may_give_its_claims_back() {
 fn what_was_to_be_released_is_free_once_the_plan_ends() {
     for fails in [false, true] {
         let mut device = under(PLAIN, Reuse::InOrder, 40 * MIB);
-        let held = device.allocate(0, 40 * MIB);
-        device.free(held, 5);
+        device.use_until(0, 40 * MIB, 5);
         let mut plan = empty_cache();
         let step = device.reach(&mut plan, is_wait);
         assert_eq!(device.hit(0, 40 * MIB), None, "the sweep has claimed it");
@@ -271,8 +264,7 @@ fn a_spare_page_is_for_one_plan() {
 #[test]
 fn the_bytes_of_a_slab_are_on_the_small_side_while_it_is_in_use() {
     let mut device = under(TIGHT, Reuse::InOrder, 4 * MIB);
-    let held = device.allocate(0, 4 * MIB);
-    device.free(held, 5);
+    device.use_until(0, 4 * MIB, 5);
     let small = device.allocate(0, MIB / 2);
     let by_side = |device: &mut Device| {
         device.check();
@@ -287,8 +279,7 @@ fn the_bytes_of_a_slab_are_on_the_small_side_while_it_is_in_use() {
 #[test]
 fn a_trim_stops_at_its_goal_within_a_block() {
     let mut device = under(TIGHT, Reuse::InOrder, 40 * MIB);
-    let held = device.allocate(0, 40 * MIB);
-    device.free(held, 5);
+    device.use_until(0, 40 * MIB, 5);
     assert_eq!(device.end(&mut Plan::trim(10 * MIB, [0; 2])), Step::Done);
     assert_eq!(device.reserved(), 10 * MIB);
     device.check();

@@ -68,8 +68,7 @@ fn garbage_is_taken_by_another_thread_between_two_looks() {
     for looks in 0..6 {
         let settings = Settings { gc_threshold: 0.01, ..Settings::default() };
         let mut device = alone(settings);
-        let old = device.allocate(0, 64 * MIB);
-        device.free(old, 1);
+        device.use_until(0, 64 * MIB, 1);
         let mut plan = device.plan(0, 128 * MIB);
         let again = device.want(64 * MIB);
         let mut taken = None;

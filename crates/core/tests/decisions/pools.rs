@@ -364,8 +364,7 @@ fn each_pool_has_its_own_slack() {
     let bound = device.slack().bound_bytes.expect("paged has one");
     assert!((420 * MIB..=421 * MIB).contains(&bound), "{bound}");
     // Its home grows within the slack, although the other pool has more than is live.
-    let [low, _fixed, high] = [20, 4, 20].map(|mib| device.serve(0, mib * MIB));
-    [low, high].into_iter().for_each(|held| device.free(held, 1));
+    device.gaps(0, &[20, 4, 20], 1);
     let reserved = device.reserved();
     device.serve(0, 24 * MIB);
     assert!(device.reserved() > reserved, "{:?}", device.steps);
@@ -380,8 +379,7 @@ fn each_pool_has_its_own_slack() {
 fn what_is_live_in_another_pool_makes_no_slack() {
     let (mut device, _) = scene(Policy::paged(Growth::Tight));
     device.serve(2, 400 * MIB);
-    let [low, _fixed, high] = [20, 4, 20].map(|mib| device.serve(0, mib * MIB));
-    [low, high].into_iter().for_each(|held| device.free(held, 1));
+    device.gaps(0, &[20, 4, 20], 1);
     let reserved = device.reserved();
     device.serve(0, 30 * MIB);
     assert_eq!(device.reserved(), reserved, "{:?}", device.steps);

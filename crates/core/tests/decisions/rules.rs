@@ -56,8 +56,7 @@ fn a_joined_block_has_the_latest_of_its_parts_last_uses() {
 #[test]
 fn what_is_cut_off_keeps_the_last_use_of_the_whole() {
     let mut device = classic(Reuse::InOrder);
-    let whole = device.allocate(0, 20 * MIB);
-    device.take_back(whole, 7);
+    device.use_until(0, 20 * MIB, 7);
     for _ in 0..4 {
         assert_eq!(device.hit(0, 4 * MIB).map(|grant| grant.last_use.tick()), Some(Tick(7)));
     }
@@ -197,8 +196,7 @@ fn a_flush_waits_for_the_last_tick_of_each_home() {
 fn a_sweep_releases_what_is_over_and_nothing_else() {
     for (reached, is_released) in [(4, false), (5, true), (6, true)] {
         let mut device = classic(Reuse::InOrder);
-        let held = device.allocate(0, 12 * MIB);
-        device.take_back(held, 5);
+        device.use_until(0, 12 * MIB, 5);
         device.gpu.reached = vec![Tick(reached); 2];
         device.empty();
         assert_eq!(waited_for(&device), [point(0, 5)]);
@@ -266,8 +264,7 @@ fn reset_peaks_make_the_slack_small() {
     for resets in [false, true] {
         let settings = Settings { policy: Policy::Classic(Segments::Snug(0.125)), ..Settings::default() };
         let mut device = of(settings, Reuse::InOrder, &[0]);
-        let held = device.allocate(0, 400 * MIB);
-        device.take_back(held, 1);
+        device.use_until(0, 400 * MIB, 1);
         if resets {
             device.reset_peaks();
         }
@@ -283,8 +280,7 @@ fn private_pools_keep_their_memory() {
     for growth in [Growth::Balanced, Growth::Tight] {
         let settings = Settings { policy: Policy::paged(growth), ..Settings::default() };
         let mut device = of(settings, Reuse::InOrder, &[0, 7, 0]);
-        let held = device.allocate(1, 40 * MIB);
-        device.take_back(held, 5);
+        device.use_until(1, 40 * MIB, 5);
         let mut plan = device.plan(0, 30 * MIB);
         let held = device.finish(&mut plan, 0).expect("there is room");
         assert_eq!((held.shard, held.last_use), (0, LastUse::NEVER), "{growth:?}: new memory of its own");
@@ -300,8 +296,7 @@ fn a_block_is_lent_behind_a_use_between_two_looks() {
     for looks in 0..100 {
         let mut device = paged(if looks % 2 == 0 { Growth::Balanced } else { Growth::Tight });
         device.gpu.reached.fill(Tick(0));
-        let held = device.allocate(1, 40 * MIB);
-        device.take_back(held, 5);
+        device.use_until(1, 40 * MIB, 5);
         device.gpu.reached = vec![Tick(0), Tick(5), Tick(0)];
         let mut plan = device.plan(0, 40 * MIB);
         let want = device.want(40 * MIB);
@@ -374,8 +369,7 @@ fn a_budget_is_what_is_left_beside_what_is_reserved() {
     for (left, is_released) in [(4, true), (12, false)] {
         let mut device = classic(Reuse::InOrder);
         let _held = device.allocate(0, 20 * MIB);
-        let cached = device.allocate(1, 12 * MIB);
-        device.take_back(cached, 5);
+        device.use_until(1, 12 * MIB, 5);
         device.gpu.left = Some(left * MIB);
         let mut plan = device.plan(0, 12 * MIB).within_budget();
         assert!(!matches!(device.run(&mut plan), Step::Refuse(_) | Step::Done));

@@ -238,6 +238,13 @@ impl Device {
         blocks.into_iter().skip(1).step_by(2).collect()
     }
 
+    /// Makes a request that misses, and frees the block, which was used up to a tick.
+    pub(crate) fn use_until(&mut self, shard: usize, bytes: u64, tick: u64) -> Held {
+        let held = self.allocate(shard, bytes);
+        self.free(held, tick);
+        held
+    }
+
     /// Frees a block. `tick` covers its use on each stream that it is used on.
     pub(crate) fn free(&mut self, held: Held, tick: u64) {
         self.free_unchecked(held, tick);

@@ -2,9 +2,6 @@
 
 use millpond_core::{Shard, ShardId, Shards};
 
-/// A number of looks that no plan reaches.
-pub(crate) const NEVER: u32 = u32::MAX;
-
 /// Shards with an operation that is made just before the first look after `looks` others. Looks at shards that are held
 /// count as well.
 pub(crate) struct Meddled<'a> {

@@ -30,8 +30,7 @@ fn a_window_is_for_one_plan() {
     let mut device = Device::new(Growth::Tight, 36 * MIB);
     device.gpu.reached[0] = Tick(10);
     let (mut device, _) = gaps_on(device, 1, &[8, 4, 10, 4, 10]);
-    let held = device.allocate(0, 18 * MIB);
-    device.free(held, 2);
+    let held = device.use_until(0, 18 * MIB, 2);
     // All of it is used at home once more.
     let again = [10, 10, 8].map(|mib| device.hit(1, mib * MIB).expect("it is at home"));
     again.into_iter().for_each(|held| device.free(held, 200));
@@ -52,8 +51,7 @@ fn a_window_is_for_one_plan() {
 #[test]
 fn two_plans_let_the_same_home_grow() {
     let mut device = Device::new(Growth::Balanced, 100 * MIB);
-    let held = device.allocate(0, 20 * MIB);
-    device.free(held, 1);
+    device.use_until(0, 20 * MIB, 1);
     let (mut first, mut second) = (device.plan(0, 30 * MIB), device.plan(0, 26 * MIB));
     let (step, calls) = device.until_calls(&mut first);
     let (other, others) = device.until_calls(&mut second);

@@ -12,8 +12,7 @@ use crate::driver::{
 /// then 8 at the front. 4 MiB are in use.
 fn kept_window(owner: usize) -> (Device, Held) {
     let (mut device, _) = with_gaps(Growth::Tight, owner, &[8, 4, 10]);
-    let held = device.allocate(0, 18 * MIB);
-    device.free(held, 2);
+    let held = device.use_until(0, 18 * MIB, 2);
     device.steps.clear();
     (device, held)
 }
@@ -99,8 +98,7 @@ fn what_is_in_use_through_a_window_is_not_released() {
 fn a_page_is_released_once_the_work_through_its_windows_is_over() {
     for (reached, is_released) in [(6, false), (7, true)] {
         let (mut device, _) = with_gaps(Growth::Tight, 0, &[8, 4, 10]);
-        let held = device.allocate(0, 18 * MIB);
-        device.free(held, 107);
+        device.use_until(0, 18 * MIB, 107);
         let mut plan = empty_cache();
         let step = device.until(&mut plan, is_wait);
         assert_eq!(step, Step::Wait(vec![point(0, 107)]));
@@ -120,8 +118,7 @@ fn the_work_through_windows_is_waited_for() {
     device.gpu.reached.fill(Tick::ZERO);
     let (mut device, _) = gaps_on(device, 0, &[20, 4, 20]);
     for (stream, tick) in [(1, 51), (2, 55)] {
-        let gathered = device.allocate(stream, 40 * MIB);
-        device.free(gathered, tick);
+        device.use_until(stream, 40 * MIB, tick);
     }
     let at_home = [20, 20].map(|mib| device.allocate(0, mib * MIB));
     assert!(at_home.iter().all(|held| held.shard == 0), "{at_home:?}");
@@ -206,8 +203,7 @@ fn a_window_ends_where_addresses_are_scarce() {
 fn the_windows_of_other_streams_do_not_end_for_addresses() {
     let mut device = with_addresses(70);
     for stream in [1, 0] {
-        let held = device.allocate(stream, 18 * MIB);
-        device.free(held, 2);
+        device.use_until(stream, 18 * MIB, 2);
     }
     assert_eq!(device.in_windows(), 9 + 9);
     let at_home = device.hit(0, 10 * MIB).expect("it is at home");
@@ -229,8 +225,7 @@ fn unmaps_and_waits(device: &Device) -> (Option<usize>, Option<usize>) {
 #[test]
 fn a_window_that_the_device_uses_does_not_end() {
     let mut device = with_addresses(52);
-    let held = device.allocate(0, 18 * MIB);
-    device.free(held, 107);
+    device.use_until(0, 18 * MIB, 107);
     device.hit(0, 10 * MIB).expect("it is at home");
     device.steps.clear();
     device.allocate(0, 14 * MIB);
@@ -257,8 +252,7 @@ fn a_window_that_another_stream_uses_does_not_end() {
 #[test]
 fn a_window_that_is_used_in_part_does_not_end() {
     let mut device = with_addresses(52);
-    let held = device.allocate(0, 18 * MIB);
-    device.free(held, 2);
+    device.use_until(0, 18 * MIB, 2);
     let held = device.allocate_at_no_cost(0, 13 * MIB);
     device.steps.clear();
     let other = device.allocate(0, 8 * MIB);
@@ -316,8 +310,7 @@ fn what_the_driver_unmaps_of_a_window_is_leaving() {
 #[test]
 fn an_emptied_range_is_used_before_it_is_released() {
     let mut device = Device::new(Growth::Balanced, 200 * MIB);
-    let old = device.allocate(0, 60 * MIB);
-    device.free(old, 1);
+    device.use_until(0, 60 * MIB, 1);
     let mut release = empty_cache();
     let (releasing, _) = device.until_calls(&mut release);
     device.done(&mut release, &releasing);

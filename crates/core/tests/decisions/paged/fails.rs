@@ -30,8 +30,7 @@ fn a_plan_fails_beside_another() {
         let held = device.finish(&mut second, 2).expect("its memory was its own");
         // All that the first plan had is available to others.
         device.free(held, 3);
-        let all = device.allocate(2, 70 * MIB);
-        device.free(all, 4);
+        device.use_until(2, 70 * MIB, 4);
     }
 }
 
@@ -211,8 +210,7 @@ fn the_oldest_point_of_a_stream_is_waited_for_first() {
 fn what_an_abandoned_plan_did_not_create_counts_no_more() {
     let mut device = Device::new(Growth::Tight, 60 * MIB);
     device.gpu.reached.fill(Tick::ZERO);
-    let old = device.allocate(1, 40 * MIB);
-    device.free(old, 1);
+    device.use_until(1, 40 * MIB, 1);
     device.fail_at(&mut device.plan(0, 50 * MIB), is_stream_wait, Outcome::Failed);
     device.gpu.reached.fill(Tick(100));
     assert_eq!(device.allocate(2, 60 * MIB).size, 60 * MIB);
@@ -223,8 +221,7 @@ fn what_an_abandoned_plan_did_not_create_counts_no_more() {
 #[test]
 fn a_refusal_is_out_of_date_once_another_plan_has_released() {
     let mut device = Device::new(Growth::Balanced, 200 * MIB);
-    let old = device.allocate(1, 60 * MIB);
-    device.free(old, 1);
+    device.use_until(1, 60 * MIB, 1);
     let mut release = empty_cache();
     let (releasing, _) = device.until_calls(&mut release);
     let mut plan = device.plan(0, 30 * MIB);
@@ -244,8 +241,7 @@ fn a_kept_window_is_given_back_unused() {
     let mut device = Device::new(Growth::Tight, 72 * MIB);
     device.gpu.reached[0] = Tick(10);
     let (mut device, bytes) = (gaps_on(device, 1, &[24, 4, 44]).0, 50 * MIB);
-    let held = device.allocate(0, bytes);
-    device.free(held, 2);
+    let held = device.use_until(0, bytes, 2);
     let again = device.hit(1, 44 * MIB).expect("it is at home");
     device.free(again, 200);
     device.fail_at(&mut device.plan(0, bytes), is_stream_wait, Outcome::Failed);

@@ -66,8 +66,7 @@ fn what_a_home_grows_by_comes_after_the_wait_for_what_is_in_front() {
 #[test]
 fn a_small_block_of_another_stream_comes_after_its_work() {
     let mut device = Device::new(Growth::Tight, 2 * MIB);
-    let small = device.allocate(0, MIB / 2);
-    device.free(small, 209);
+    device.use_until(0, MIB / 2, 209);
     device.steps.clear();
     let lent = device.allocate(1, MIB / 2);
     assert_eq!((lent.shard, lent.last_use.tick()), (0, Tick(100)), "where the stream itself was");

@@ -12,8 +12,7 @@ fn a_block_is_lent_behind_a_wait() {
     for (freed_at, waits) in [(100, false), (101, true)] {
         let mut device = Device::new(Growth::Tight, 40 * MIB);
         device.gpu.reached[0] = Tick(10);
-        let old = device.allocate(1, 40 * MIB);
-        device.free(old, freed_at);
+        let old = device.use_until(1, 40 * MIB, freed_at);
         device.steps.clear();
         let held = device.allocate(0, 30 * MIB);
         assert_eq!((held.shard, held.offset, device.in_windows()), (1, old.offset, 0));
@@ -35,8 +34,7 @@ fn a_block_is_lent_behind_a_wait() {
 fn a_stream_waits_once_for_a_point() {
     let mut device = Device::new(Growth::Tight, 60 * MIB);
     device.gpu.reached.fill(Tick::ZERO);
-    let old = device.allocate(1, 60 * MIB);
-    device.free(old, 7);
+    device.use_until(1, 60 * MIB, 7);
     for (borrower, waits) in [(0, true), (0, false), (2, true)] {
         device.steps.clear();
         let held = device.allocate(borrower, 20 * MIB);
@@ -52,8 +50,7 @@ fn a_stream_waits_once_for_a_point() {
 #[test]
 fn a_lent_block_waits_for_the_borrower() {
     let mut device = Device::new(Growth::Tight, 40 * MIB);
-    let old = device.allocate(1, 40 * MIB);
-    device.free(old, 1);
+    device.use_until(1, 40 * MIB, 1);
     let held = device.allocate(0, 40 * MIB);
     assert_eq!(held.shard, 1);
     let Freed::Pending(uses) = device.take_back(held, 9) else { panic!("it was lent") };
@@ -74,8 +71,7 @@ fn a_lent_block_waits_for_the_borrower() {
 fn a_lender_may_use_what_it_has_lent() {
     for (stream, last) in [(1, 9), (2, 1)] {
         let mut device = Device::new(Growth::Tight, 40 * MIB);
-        let old = device.allocate(1, 40 * MIB);
-        device.free(old, 1);
+        device.use_until(1, 40 * MIB, 1);
         let held = device.allocate(0, 40 * MIB);
         device.record(held, stream);
         device.gpu.reached.fill(Tick(200));
@@ -136,12 +132,10 @@ fn a_block_is_lent_before_own_memory_is_gathered() {
 fn balanced_creates_pages_while_the_device_is_behind() {
     for (growth, shard) in [(Growth::Balanced, 0), (Growth::Tight, 1)] {
         let mut device = Device::new(growth, 200 * MIB);
-        let old = device.allocate(1, 40 * MIB);
-        device.free(old, 101);
+        device.use_until(1, 40 * MIB, 101);
         assert_eq!(device.allocate(0, 30 * MIB).shard, shard, "{growth:?}");
         device.gpu.reached[1] = Tick(101);
-        let held = device.allocate(2, 6 * MIB);
-        device.free(held, 1);
+        device.use_until(2, 6 * MIB, 1);
         assert_eq!(device.allocate(2, 20 * MIB).shard == 1, growth == Growth::Balanced, "it is idle now");
     }
 }

@@ -130,8 +130,7 @@ fn memory_that_is_to_be_gathered_is_used_once_more_by_another_thread() {
 fn the_memory_of_a_kept_window_is_taken_by_another_thread() {
     let set_up = || {
         let (mut device, bytes) = gaps_of_another_stream();
-        let held = device.allocate(0, bytes);
-        device.free(held, 3);
+        device.use_until(0, bytes, 3);
         assert!(device.in_windows() > 0);
         device.set_limit(120 * MIB);
         (device, bytes)
@@ -203,8 +202,7 @@ fn a_place_that_is_to_be_lent_again_is_used_once_more_where_streams_cannot_wait(
         a_block_is_used_once_more(|| {
             let mut device = without_waits(&blocks);
             for _ in 0..10 {
-                let held = device.allocate(0, blocks[0]);
-                device.free(held, 1);
+                device.use_until(0, blocks[0], 1);
             }
             (device, blocks[0])
         });

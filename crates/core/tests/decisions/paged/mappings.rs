@@ -19,8 +19,7 @@ fn with_gaps(mappings: u64, mib: &[u64]) -> Device {
 fn crowded(mappings: u64, streams: &[usize]) -> Device {
     let mut device = with_gaps(mappings, &[8, 4, 10]);
     for &stream in streams {
-        let held = device.allocate(stream, 18 * MIB);
-        device.free(held, 2);
+        device.use_until(stream, 18 * MIB, 2);
     }
     assert_eq!((device.in_windows(), device.reserved()), (9 * streams.len() as u64, 22 * MIB));
     device.steps.clear();
@@ -54,8 +53,7 @@ fn the_window_that_was_not_used_for_longest_ends() {
         let mut device = crowded(18, &[0, 1]);
         let held = device.allocate_at_no_cost(used, 18 * MIB);
         device.free(held, 3);
-        let held = device.allocate(2, 18 * MIB);
-        device.free(held, 4);
+        device.use_until(2, 18 * MIB, 4);
         assert_eq!((device.in_windows(), device.reserved()), (18, 22 * MIB));
         let kept = device.allocate_at_no_cost(used, 18 * MIB);
         device.free(kept, 5);
@@ -66,15 +64,12 @@ fn the_window_that_was_not_used_for_longest_ends() {
 #[test]
 fn several_windows_end_for_one() {
     let mut device = with_gaps(9, &[4; 5]);
-    let short = device.allocate(1, 8 * MIB);
-    device.free(short, 2);
+    device.use_until(1, 8 * MIB, 2);
     assert_eq!(device.in_windows(), 4);
-    let other = device.allocate(2, 8 * MIB);
-    device.free(other, 3);
+    device.use_until(2, 8 * MIB, 3);
     assert_eq!(device.in_windows(), 8);
     device.steps.clear();
-    let long = device.allocate(0, 12 * MIB);
-    device.free(long, 4);
+    device.use_until(0, 12 * MIB, 4);
     assert_eq!((device.in_windows(), device.reserved()), (6, 20 * MIB));
     let ended = |step: &Step| if let Step::Pages(calls) = step { unmapped(calls).len() } else { 0 };
     assert_eq!(device.steps.iter().map(ended).sum::<usize>(), 8, "{:?}", device.steps);

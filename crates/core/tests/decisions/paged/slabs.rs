@@ -22,8 +22,7 @@ fn small(device: &mut Device) -> Held {
 /// Sets up stream 0 with 8 MiB that are free.
 fn with_free_memory() -> Device {
     let mut device = Device::new(Growth::Tight, 8 * MIB);
-    let held = device.allocate(0, 8 * MIB);
-    device.free(held, 1);
+    device.use_until(0, 8 * MIB, 1);
     device.steps.clear();
     device
 }

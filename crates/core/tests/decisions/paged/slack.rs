@@ -58,8 +58,7 @@ fn emptied(left: u64, has_private_pool: bool) -> Device {
     }
     let blocks = [200 * MIB - left, left].map(|bytes| device.allocate(0, bytes));
     // The pool's most is seen at requests that miss.
-    let last = device.allocate(0, 2 * MIB);
-    device.free(last, 1);
+    device.use_until(0, 2 * MIB, 1);
     device.free(blocks[0], 1);
     assert!(matches!(device.until(&mut empty_cache(), Step::is_end), Step::Done));
     device
@@ -88,8 +87,7 @@ fn the_next_program_has_a_slack_of_its_own() {
 #[test]
 fn a_program_that_needs_more_than_the_one_before_it_is_known_by_its_peak() {
     let mut device = emptied(10 * MIB, false);
-    let held = device.allocate(0, 250 * MIB);
-    device.free(held, 2);
+    device.use_until(0, 250 * MIB, 2);
     device.allocate_at_no_cost(0, 200 * MIB);
     assert_eq!(device.slack().most_live_bytes, 260 * MIB);
 }
@@ -121,8 +119,7 @@ fn the_next_program_reserves_what_it_does_alone() {
     let alone = run(&mut Device::new(Growth::Tight, 1 << 30), MIB / 2);
     let mut device = Device::new(Growth::Tight, 1 << 30);
     run(&mut device, 4 * MIB);
-    let large = device.allocate(0, 600 * MIB);
-    device.free(large, 1);
+    device.use_until(0, 600 * MIB, 1);
     assert!(matches!(device.until(&mut empty_cache(), Step::is_end), Step::Done));
     assert_eq!(device.reserved(), 0);
     // From here on the peaks tell exactly what is live, as they do on a new device.
@@ -158,8 +155,7 @@ fn what_was_live_counts_where_the_program_goes_on() {
 fn what_is_beyond_the_slack_is_told_with_the_streams_that_pin_it() {
     let mut device = Device::new(Growth::Balanced, 1 << 30);
     device.gpu.reached.fill(Tick(0));
-    let first = device.allocate(0, 100 * MIB);
-    device.free(first, 5);
+    device.use_until(0, 100 * MIB, 5);
     device.allocate(1, 100 * MIB);
     let stats = device.slack();
     assert_eq!((stats.most_live_bytes, stats.bound_bytes), (100 * MIB, Some(105 * MIB)));

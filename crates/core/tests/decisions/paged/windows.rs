@@ -30,8 +30,7 @@ fn a_window_serves_the_same_request_again_without_driver_calls() {
 #[test]
 fn a_window_serves_shorter_requests_with_its_front() {
     let (mut device, _) = with_gaps(Growth::Tight, 0, &[8, 4, 10]);
-    let held = device.allocate(0, 18 * MIB);
-    device.free(held, 2);
+    let held = device.use_until(0, 18 * MIB, 2);
     let shorter = device.allocate_at_no_cost(0, 13 * MIB);
     assert_eq!((shorter.place(), shorter.size), (held.place(), 13 * MIB));
     let rest = device.hit(0, 5 * MIB).expect("the rest of the memory");
@@ -133,8 +132,7 @@ fn a_window_has_new_pages_in_front_of_its_last_piece() {
 #[test]
 fn memory_of_another_stream_comes_home_behind_the_work_through_the_window() {
     let (mut device, _) = with_gaps(Growth::Tight, 1, &[8, 4, 10]);
-    let held = device.allocate(0, 18 * MIB);
-    device.free(held, 200);
+    device.use_until(0, 18 * MIB, 200);
     for (stream, bytes) in [(1, 10 * MIB), (2, 8 * MIB)] {
         assert!(device.hit(stream, bytes).is_none());
         device.steps.clear();
@@ -159,8 +157,7 @@ fn own_memory_comes_home_at_once_only_where_the_device_keeps_order() {
         let pages = PageCaps { alias_reuse, ..PageCaps::new(2 * MIB) };
         let device = Device::of(&Facts { pages: Some(pages), ..Facts::paged(Growth::Tight, 22 * MIB) });
         let (mut device, _) = gaps_on(device, 0, &[8, 4, 10]);
-        let held = device.allocate(0, 18 * MIB);
-        device.free(held, 200);
+        device.use_until(0, 18 * MIB, 200);
         let in_order = alias_reuse == Reuse::InOrder;
         let at_home = device.hit(0, 10 * MIB);
         assert_eq!(at_home.is_some(), in_order, "{alias_reuse:?}");
@@ -176,8 +173,7 @@ fn own_memory_comes_home_at_once_only_where_the_device_keeps_order() {
 #[test]
 fn a_kept_window_waits_for_later_uses_at_home() {
     let (mut device, _) = with_gaps(Growth::Tight, 1, &[8, 4, 10]);
-    let held = device.allocate(0, 18 * MIB);
-    device.free(held, 2);
+    let held = device.use_until(0, 18 * MIB, 2);
     let at_home = device.hit(1, 10 * MIB).expect("it has come home");
     device.free(at_home, 300);
     let again = device.allocate_at_no_cost(0, 18 * MIB);
@@ -219,8 +215,7 @@ fn without_addresses_for_a_window_what_is_idle_is_released() {
 #[test]
 fn a_plan_to_give_everything_back_ends_all_windows() {
     let (mut device, between) = with_gaps(Growth::Tight, 1, &[8, 4, 10]);
-    let held = device.allocate(0, 18 * MIB);
-    device.free(held, 2);
+    device.use_until(0, 18 * MIB, 2);
     between.into_iter().for_each(|held| device.free(held, 2));
     let mut plan = empty_cache();
     device.finish(&mut plan, 0);

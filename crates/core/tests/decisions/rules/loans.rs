@@ -9,8 +9,7 @@ fn only_idle_blocks_are_lent_and_they_wait_for_the_borrower() {
     for (reached, is_lent) in [(4, false), (5, true)] {
         let mut device = paged(Growth::Balanced);
         device.gpu.reached.fill(Tick(0));
-        let held = device.allocate(1, 40 * MIB);
-        device.take_back(held, 5);
+        device.use_until(1, 40 * MIB, 5);
         device.gpu.reached = vec![Tick(0), Tick(reached), Tick(0)];
         let mut plan = device.plan(0, 30 * MIB);
         let held = device.finish(&mut plan, 0).expect("there is room");
@@ -28,8 +27,7 @@ fn a_block_in_use_does_not_stand_in_for_an_idle_one() {
     let mut device = paged(Growth::Balanced);
     device.gpu.reached.fill(Tick(0));
     for (shard, mib) in [(1, 36), (2, 44)] {
-        let held = device.allocate(shard, mib * MIB);
-        device.take_back(held, 5);
+        device.use_until(shard, mib * MIB, 5);
     }
     device.gpu.reached = vec![Tick(0), Tick(4), Tick(5)];
     let mut plan = device.plan(0, 30 * MIB);
