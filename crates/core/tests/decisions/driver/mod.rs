@@ -15,7 +15,6 @@ use millpond_core::{BlockId, Grant, Plan, ShardId, Step};
 
 pub(crate) use device::Device;
 pub(crate) use facts::Facts;
-#[allow(unused_imports)]
 pub(crate) use gpu::{ASKED, Gpu};
 pub(crate) use meddled::Meddled;
 pub(crate) use steps::{

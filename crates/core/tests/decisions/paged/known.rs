@@ -3,15 +3,14 @@
 use millpond_backend::{PageCaps, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy, Settings};
 use millpond_core::stats::Sharing;
-use millpond_core::{Freed, Outcome, ShardId, Step};
+use millpond_core::{Freed, Outcome, Step};
 
-use super::device::{ASKED, Device, Held, MIB, is_pages, is_pause, point};
+use crate::driver::{ASKED, Device, Facts, Held, MIB, is_pages, is_pause, is_poll, point};
 
 /// Returns a device of which stream 0 has all memory, free and used up to tick 5, which is known to be reached.
 fn lender(growth: Growth, mib: u64) -> Device {
     let mut device = Device::new(growth, mib * MIB);
-    let all = device.allocate(0, mib * MIB);
-    device.free(all, 5);
+    device.use_until(0, mib * MIB, 5);
     device.poll();
     device.steps.clear();
     device
@@ -20,9 +19,9 @@ fn lender(growth: Growth, mib: u64) -> Device {
 /// Frees a block of stream 0 that another stream has borrowed and uses up to a point, without a question to the device.
 fn give_back(device: &mut Device, held: Held, (stream, tick): (u32, u64)) {
     assert_eq!(held.shard, 0, "it is the lender's");
-    let Freed::Pending(uses) = device.shards[0].free(held.grant.block, Tick(6), 0) else { panic!("it is lent") };
+    let Freed::Pending(uses) = device.take_back(held, 6) else { panic!("it is lent") };
     assert_eq!(uses.streams, [StreamId(stream)]);
-    device.coordinator.pend(ShardId(0), held.grant.block, [point(stream, tick)], [0; 2], &mut device.shards);
+    device.pend(held, &[point(stream, tick)]);
     device.check();
 }
 
@@ -30,12 +29,12 @@ fn give_back(device: &mut Device, held: Held, (stream, tick): (u32, u64)) {
 fn ask(device: &mut Device, shard: usize, bytes: u64) -> (Held, usize) {
     device.steps.clear();
     let held = device.allocate(shard, bytes);
-    let polls = device.steps.iter().filter(|step| matches!(step, Step::Poll(_))).count();
+    let polls = device.steps.iter().filter(|step| is_poll(step)).count();
     (held, polls)
 }
 
 fn place(held: Held) -> (usize, u64) {
-    (held.shard, held.grant.offset)
+    (held.shard, held.offset)
 }
 
 /// What was free when the streams were asked last is lent without a question, and so is what the same stream has
@@ -67,7 +66,7 @@ fn what_is_known_does_not_come_before_what_fits() {
     let (well, ill) = (device.allocate(0, 34 * MIB), device.allocate(2, 46 * MIB));
     device.free(ill, 5);
     device.poll();
-    device.reached = [Tick(100), Tick(100), Tick(300)];
+    device.gpu.reached = vec![Tick(100), Tick(100), Tick(300)];
     device.free(well, 200);
     let (held, polls) = ask(&mut device, 1, 30 * MIB);
     assert_eq!((held.shard, polls), (0, 1), "it fits best, and is used behind a wait");
@@ -80,10 +79,7 @@ fn what_is_known_does_not_come_before_own_memory() {
     let (own, others) = (device.allocate(1, 40 * MIB), device.allocate(0, 40 * MIB));
     device.free(others, 5);
     device.poll();
-    device.shards[1].record_stream(own.grant.block, StreamId(2));
-    let freed = device.shards[1].free(own.grant.block, Tick(6), 0);
-    assert!(matches!(freed, Freed::Pending(_)), "{freed:?}");
-    device.coordinator.pend(ShardId(1), own.grant.block, [point(2, 200)], [0; 2], &mut device.shards);
+    device.free_behind(own, 6, &[point(2, 200)]);
     let (held, polls) = ask(&mut device, 1, 30 * MIB);
     assert_eq!((held.shard, polls), (1, 1));
 }
@@ -93,8 +89,7 @@ fn what_is_known_does_not_come_before_own_memory() {
 fn what_is_known_does_not_come_before_new_memory_within_the_slack() {
     for (limit, shard) in [(1 << 30, 1), (40 * MIB, 0)] {
         let mut device = Device::new(Growth::Tight, limit);
-        let all = device.allocate(0, 40 * MIB);
-        device.free(all, 5);
+        device.use_until(0, 40 * MIB, 5);
         device.poll();
         let (held, _) = ask(&mut device, 1, 4 * MIB);
         assert_eq!(held.shard, shard, "within {limit} bytes");
@@ -106,9 +101,8 @@ fn what_is_known_does_not_come_before_new_memory_within_the_slack() {
 fn what_is_known_does_not_come_before_garbage() {
     for (gc_threshold, shard) in [(0.0, 0), (0.01, 1)] {
         let settings = Settings { policy: Policy::paged(Growth::Tight), gc_threshold, ..Settings::default() };
-        let mut device = Device::by(settings, 40 * MIB, PageCaps::new(2 * MIB), true);
-        let all = device.allocate(0, 40 * MIB);
-        device.free(all, 5);
+        let mut device = Device::of(&Facts { limit: Some(40 * MIB), ..Facts::new(settings, 3) });
+        device.use_until(0, 40 * MIB, 5);
         device.poll();
         let (held, _) = ask(&mut device, 1, 4 * MIB);
         assert_eq!(held.shard, shard, "with a threshold of {gc_threshold}");
@@ -120,7 +114,7 @@ fn what_is_known_does_not_come_before_garbage() {
 #[test]
 fn what_is_known_does_not_come_before_a_plan_that_waits_for_its_turn() {
     let policy = Policy::Paged { growth: Growth::Tight, slack: 0.0 };
-    let mut device = Device::under(policy, 60 * MIB, PageCaps::new(2 * MIB), true);
+    let mut device = Device::of(&Facts { limit: Some(60 * MIB), ..Facts::under(policy, 3) });
     let all = device.allocate(0, 20 * MIB);
     let mut creates = device.plan(1, 30 * MIB);
     let (step, _) = device.until_calls(&mut creates);
@@ -128,16 +122,14 @@ fn what_is_known_does_not_come_before_a_plan_that_waits_for_its_turn() {
     device.poll();
     let mut waits = device.plan(2, 45 * MIB);
     for _ in 0..100 {
-        let pause = device.until(&mut waits, is_pause);
-        assert!(is_pause(&pause), "{pause:?}");
-        device.done(&mut waits, &pause);
+        device.past(&mut waits, is_pause);
     }
     let pause = device.until(&mut waits, is_pause);
     let mut borrows = device.plan(2, 4 * MIB);
     let next = device.next(&mut borrows);
     assert!(is_pause(&pause) && is_pause(&next), "{pause:?}, {next:?}");
     device.learn(&mut creates, Outcome::Stopped { done: 0, refused: false });
-    assert_eq!(device.until(&mut creates, |_| false), Step::Done, "after {step:?} failed");
+    assert_eq!(device.end(&mut creates), Step::Done, "after {step:?} failed");
     device.done(&mut borrows, &next);
     device.done(&mut waits, &pause);
     assert!(device.finish(&mut waits, 2).is_some(), "there is room for it now");
@@ -145,10 +137,7 @@ fn what_is_known_does_not_come_before_a_plan_that_waits_for_its_turn() {
 
 /// Frees a block of stream 1 that stream 2 uses up to tick 200, which it is not known to have reached.
 fn free_in_use(device: &mut Device, held: Held) {
-    device.shards[1].record_stream(held.grant.block, StreamId(2));
-    let freed = device.shards[1].free(held.grant.block, Tick(6), 0);
-    assert!(matches!(freed, Freed::Pending(_)), "{freed:?}");
-    device.coordinator.pend(ShardId(1), held.grant.block, [point(2, 200)], [0; 2], &mut device.shards);
+    device.free_behind(held, 6, &[point(2, 200)]);
 }
 
 /// Has stream 2 borrow from stream 0 what is known to be ready, and give it back.
@@ -189,7 +178,7 @@ fn small_requests_ask_before_they_go_past_anything() {
         device.free(again, 7);
         borrow_unasked(&mut device);
         assert!(device.hit(1, MIB / 4).is_none(), "stream 2 may be done with it");
-        device.reached[2] = Tick(300);
+        device.gpu.reached[2] = Tick(300);
         let (held, polls) = ask(&mut device, 1, MIB / 4);
         assert_eq!((place(held), polls), (place(used), 1), "slabs: {of_slabs}");
     }
@@ -224,7 +213,7 @@ fn what_one_request_asked_is_known_to_the_next() {
     device.poll();
     free_in_use(&mut device, first);
     free_in_use(&mut device, second);
-    device.reached[2] = Tick(300);
+    device.gpu.reached[2] = Tick(300);
     let (held, polls) = ask(&mut device, 1, MIB / 4);
     assert_eq!((place(held), polls), (place(first), 1));
     let next = device.hit(1, MIB / 4).expect("stream 2 is done with it, too");
@@ -241,8 +230,7 @@ fn use_front(device: &mut Device, tick: u64) {
 /// that is lent comes back at once.
 fn tell_behind(device: &mut Device, (reached, closed): (u64, u64), time: u64) {
     let mut plan = device.plan(1, 4 * MIB);
-    let step = device.until(&mut plan, |step| matches!(step, Step::Poll(_)));
-    assert!(matches!(step, Step::Poll(_)), "{step:?}");
+    device.reach(&mut plan, is_poll);
     let outcome = Outcome::Polled {
         reached: [0, 1, 2].map(|stream| point(stream, reached)).to_vec(),
         open: Vec::new(),
@@ -265,7 +253,7 @@ fn balanced_asks_while_it_finds_out() {
             use_front(&mut device, tick);
             tell_behind(&mut device, (tick + 50, tick + 150), time);
         }
-        assert_eq!(device.coordinator.slack_stats(&mut device.shards).sharing, Sharing::Unknown);
+        assert_eq!(device.slack().sharing, Sharing::Unknown);
         let (held, polls) = ask(&mut device, 1, 4 * MIB);
         assert_eq!((held.shard, polls), (0, expected), "{growth:?}");
     }
@@ -285,10 +273,10 @@ fn balanced_seldom_asks_a_device_that_is_done() {
         });
         loans.sum::<usize>()
     };
-    device.reached.fill(Tick(ASKED));
+    device.gpu.reached.fill(Tick(ASKED));
     asking(&mut device);
     assert_eq!(asking(&mut device), 2, "each 64th of 128");
-    device.asked = ASKED + 100;
+    device.gpu.asked = ASKED + 100;
     asking(&mut device);
     assert_eq!(asking(&mut device), 128);
 }
@@ -297,9 +285,8 @@ fn balanced_seldom_asks_a_device_that_is_done() {
 #[test]
 fn a_device_without_order_is_asked() {
     let facts = PageCaps { alias_reuse: millpond_backend::Reuse::AfterDone, ..PageCaps::new(2 * MIB) };
-    let mut device = Device::with(Growth::Tight, 40 * MIB, facts, true);
-    let all = device.allocate(0, 40 * MIB);
-    device.free(all, 5);
+    let mut device = Device::of(&Facts { pages: Some(facts), ..Facts::paged(Growth::Tight, 40 * MIB) });
+    device.use_until(0, 40 * MIB, 5);
     device.poll();
     let (held, polls) = ask(&mut device, 1, 4 * MIB);
     assert_eq!((held.shard, polls), (0, 1));

@@ -2,7 +2,6 @@
 
 mod beside;
 mod budget;
-mod device;
 mod ending;
 mod exact;
 mod fails;

@@ -1,11 +1,11 @@
 //! How fast streams come on, where they live on each other's memory.
 
 use millpond_backend::{StreamId, Tick};
+use millpond_core::Outcome;
 use millpond_core::settings::Growth;
 use millpond_core::stats::Sharing;
-use millpond_core::{Outcome, Step};
 
-use super::device::{ASKED, Device, MIB, point};
+use crate::driver::{ASKED, Device, MIB, is_poll, point};
 
 /// The time that the device takes for one block, in nanoseconds, where it does nothing else.
 const EACH: u64 = 10_000;
@@ -25,9 +25,8 @@ struct World {
 impl World {
     fn new() -> Self {
         let mut device = Device::new(Growth::Tight, 64 * MIB);
-        let all = device.allocate(0, 64 * MIB);
-        device.free(all, 1);
-        device.reached = [Tick(1); 3];
+        device.use_until(0, 64 * MIB, 1);
+        device.gpu.reached.fill(Tick(1));
         // While another stream is captured the device is asked for each loan, though the memory is known to be ready.
         let pool = device.coordinator.create_pool();
         assert!(device.coordinator.begin_capture(StreamId(2), pool, Tick(1)));
@@ -40,8 +39,8 @@ impl World {
         let own = is_beside.then(|| self.device.hit(0, 2 * MIB).expect("stream 0 has free memory"));
         self.queued[0] += u64::from(is_beside);
         let mut plan = self.device.plan(1, 20 * MIB);
-        let asks = self.device.until(&mut plan, |step| matches!(step, Step::Poll(_)));
-        assert!(matches!(asks, Step::Poll(_)), "{asks:?}");
+        let asks = self.device.until(&mut plan, is_poll);
+        assert!(is_poll(&asks), "{asks:?}");
         self.now += time;
         let [first, second] = self.queued;
         let outcome = Outcome::Polled {
@@ -61,7 +60,7 @@ impl World {
     }
 
     fn sharing(&mut self) -> Sharing {
-        self.device.coordinator.slack_stats(&mut self.device.shards).sharing
+        self.device.slack().sharing
     }
 }
 

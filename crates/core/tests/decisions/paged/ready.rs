@@ -4,17 +4,16 @@ use millpond_backend::{StreamId, Tick};
 use millpond_core::Step;
 use millpond_core::settings::Growth;
 
-use super::device::{Device, Held, MIB, is_pages, is_stream_wait, point};
+use crate::driver::{Device, Held, MIB, is_pages, is_stream_wait, point};
 
 /// Returns a device of `balanced` where one free block of stream 1 has two parts: 40 MiB that stream 0 has borrowed and
 /// given back at a tick that it has not reached, and behind them 40 MiB that stream 1 has used until a tick that it has
 /// not reached.
 fn one_block_of_two_streams() -> Device {
     let mut device = Device::new(Growth::Balanced, 1 << 30);
-    let all = device.allocate(1, 80 * MIB);
-    device.free(all, 1);
+    device.use_until(1, 80 * MIB, 1);
     let front = device.allocate(0, 40 * MIB);
-    assert_eq!((front.shard, front.grant.offset), (1, 0));
+    assert_eq!((front.shard, front.offset), (1, 0));
     let rest = device.hit(1, 40 * MIB).expect("the rest is free");
     device.free(rest, 150);
     device.free(front, 160);
@@ -23,7 +22,7 @@ fn one_block_of_two_streams() -> Device {
 }
 
 fn place(held: Held) -> (usize, u64) {
-    (held.shard, held.grant.offset / MIB)
+    (held.shard, held.offset / MIB)
 }
 
 fn waits_or_pages(device: &Device) -> usize {
@@ -39,7 +38,7 @@ fn each_stream_takes_its_own_part_of_what_was_joined() {
     assert_eq!(waits_or_pages(&device), 0, "{:?}", device.steps);
     let mut device = one_block_of_two_streams();
     let lender = device.allocate(1, 40 * MIB);
-    assert_eq!((place(lender), lender.grant.last_use.tick()), ((1, 40), Tick(150)), "the lender's part");
+    assert_eq!((place(lender), lender.last_use.tick()), ((1, 40), Tick(150)), "the lender's part");
     assert_eq!(waits_or_pages(&device), 0, "{:?}", device.steps);
     let mut device = one_block_of_two_streams();
     assert_eq!(place(device.allocate(2, 40 * MIB)), (2, 0), "nothing is ready");
@@ -58,12 +57,11 @@ fn a_part_that_is_too_short_does_not_serve() {
 fn a_part_that_others_have_used_meanwhile_is_not_ready() {
     for stream in [1, 2] {
         let mut device = Device::new(Growth::Balanced, 1 << 30);
-        let all = device.allocate(1, 80 * MIB);
-        device.free(all, 1);
+        device.use_until(1, 80 * MIB, 1);
         let front = device.allocate(0, 40 * MIB);
         let rest = device.hit(1, 40 * MIB).expect("the rest is free");
         device.free(rest, 150);
-        device.shards[1].record_stream(front.grant.block, StreamId(stream));
+        device.record(front, stream);
         device.free(front, 160);
         assert_eq!(place(device.allocate(0, 40 * MIB)), (0, 0), "stream {stream} is not done with it");
     }
@@ -87,8 +85,7 @@ fn where_nothing_may_be_created_the_best_fit_is_waited_for() {
 /// Returns whether a request waits for another stream, 40 MiB of which are free behind a point, rather than that pages
 /// are created.
 fn waits(device: &mut Device) -> bool {
-    let lent = device.allocate(1, 40 * MIB);
-    device.free(lent, 150);
+    device.use_until(1, 40 * MIB, 150);
     device.steps.clear();
     device.allocate(0, 40 * MIB);
     device.steps.iter().any(is_stream_wait)
@@ -106,9 +103,9 @@ fn balanced_spends_memory_where_no_time_passes() {
         (Growth::Tight, [Some(7), Some(8)], true),
     ] {
         let mut device = Device::new(growth, 1 << 30);
-        device.time = times[0];
+        device.gpu.time = times[0];
         device.allocate(2, 40 * MIB);
-        device.time = times[1];
+        device.gpu.time = times[1];
         assert_eq!(waits(&mut device), expected, "{growth:?}, {times:?}");
     }
 }
@@ -119,13 +116,12 @@ fn balanced_spends_memory_where_no_time_passes() {
 fn the_place_goes_by_what_is_free() {
     for growing in [0, 4096] {
         let mut device = Device::new(Growth::Balanced, 1 << 30);
-        (device.time, device.asked) = (Some(7), u64::MAX);
+        (device.gpu.time, device.gpu.asked) = (Some(7), u64::MAX);
         let blocks = [device.allocate(1, 80 * MIB), device.allocate(2, 100 * MIB)];
         blocks.into_iter().for_each(|block| device.free(block, 1));
         for at in 0..200 {
-            device.time = device.time.map(|time| time + 1);
-            let lent = device.allocate(0, 60 * MIB + at * growing);
-            device.free(lent, 1);
+            device.gpu.time = device.gpu.time.map(|time| time + 1);
+            device.use_until(0, 60 * MIB + at * growing, 1);
         }
         let used = device.hit(1, 80 * MIB).expect("it is free");
         device.free(used, 150);
