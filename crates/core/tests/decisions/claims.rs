@@ -170,7 +170,7 @@ fn gathered_memory_is_free_once_its_plan_is_given_up() {
         device.give_up(&mut plan);
         assert_eq!(device.page_stats().shadows, if maps { 20 } else { 0 });
         let again = [device.hit(1, 20 * MIB), device.hit(1, 20 * MIB)].map(|grant| grant.expect("it is free"));
-        again.into_iter().for_each(|held| device.free(held, 5));
+        again.iter().for_each(|held| assert_eq!(device.take_back(*held, 5), Freed::Done { unsettled: false }));
         device.allocate(0, 40 * MIB);
         assert_eq!(device.page_stats().returned, u64::from(maps));
         device.check();
@@ -185,10 +185,8 @@ fn no_request_is_refused_while_a_plan_may_give_its_claims_back() {
     device.gpu.reached.fill(Tick::ZERO);
     device.use_until(1, 40 * MIB, 5);
     let (mut first, mut second) = (device.plan(0, 40 * MIB), device.plan(1, 40 * MIB));
-    let waits = device.until(&mut first, is_stream_wait);
-    assert!(matches!(waits, Step::StreamWait { .. }), "{waits:?}");
-    let pause = device.until(&mut second, is_pause);
-    assert!(matches!(pause, Step::Pause { .. }), "{pause:?}");
+    device.reach(&mut first, is_stream_wait);
+    let pause = device.reach(&mut second, is_pause);
     device.learn(&mut first, Outcome::Failed);
     assert_eq!(device.next(&mut first), Step::Done);
     device.done(&mut second, &pause);

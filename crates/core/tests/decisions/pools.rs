@@ -23,8 +23,8 @@ fn opened(settings: Settings, shards: &[(u32, PoolId)], pages: PageCaps) -> Devi
     device
 }
 
-/// Returns a device with shards 0 and 1 of two streams in the default pool, and 2 and 3 of the same streams in a private
-/// pool, which is held.
+/// Returns a device with shards 0 and 1 of two streams in the default pool, and 2 and 3 of the same streams in a
+/// private pool, which is held.
 fn scene(policy: Policy) -> (Device, PoolId) {
     scene_on(policy, PageCaps::new(2 * MIB))
 }

@@ -1,5 +1,5 @@
-//! The one driver of these tests. It keeps an allocator, performs the steps of its plans on a simulated GPU, and reports
-//! the outcomes. A test says what the streams and the program do, up to which step a plan goes, and what fails.
+//! The one driver of these tests: it keeps an allocator, performs the steps of its plans on a simulated GPU, and
+//! reports the outcomes. A test says what the streams do, up to which step a plan goes, and what fails.
 
 mod device;
 mod facts;
