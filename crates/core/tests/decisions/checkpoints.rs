@@ -35,15 +35,12 @@ fn reach(device: &mut Device, tick: u64) {
     [0, 1].into_iter().for_each(|stream| device.note_reached(stream, tick));
 }
 
-fn take(device: &mut Device) -> Checkpoint {
-    device.coordinator.checkpoint(POOL, &mut device.shards)
-}
-
 fn restore(device: &mut Device, to: &Checkpoint) -> Result<Vec<(u32, u64, u64)>, Obstacle> {
-    let restored = device.coordinator.restore(POOL, to, &mut device.shards);
-    device.check();
-    let mut places: Vec<_> =
-        restored?.iter().map(|block| (block.grant.slot.0, block.grant.offset, block.grant.size)).collect();
+    let mut places: Vec<_> = device
+        .restore(POOL, to)?
+        .iter()
+        .map(|block| (block.grant.slot.0, block.grant.offset, block.grant.size))
+        .collect();
     places.sort_unstable();
     Ok(places)
 }
@@ -70,7 +67,7 @@ fn blocks_of_both_sides_come_back_where_they_were() {
             .collect();
         device.free(held.remove(3), 1);
         device.free(held.remove(1), 1);
-        let (checkpoint, live) = (take(&mut device), live_blocks(&mut device));
+        let (checkpoint, live) = (device.checkpoint(POOL), live_blocks(&mut device));
         assert_eq!((checkpoint.len(), checkpoint.pool(), checkpoint.is_empty()), (6, POOL, false), "{policy:?}");
         for (others, bytes) in [(12, 4 * MIB), (90, 90_000)] {
             held.drain(..).for_each(|grant| device.free(grant, 2));
@@ -78,10 +75,10 @@ fn blocks_of_both_sides_come_back_where_they_were() {
             more.into_iter().for_each(|grant| device.free(grant, 3));
             assert_eq!(restore(&mut device, &checkpoint), Ok(live.clone()), "{policy:?}");
             assert_eq!(live_blocks(&mut device), live);
-            let blocks = device.coordinator.restore(POOL, &checkpoint, &mut device.shards);
+            let blocks = device.restore(POOL, &checkpoint);
             assert!(matches!(blocks, Err(Obstacle::Taken { .. })), "{policy:?}: {blocks:?}");
             // The blocks are found again by their places, as the grants of this test are gone.
-            let again = device.coordinator.checkpoint(POOL, &mut device.shards);
+            let again = device.checkpoint(POOL);
             assert_eq!(again, checkpoint, "{policy:?}: the same blocks, in the same places");
             let ids: Vec<_> = live_ids(&mut device);
             ids.into_iter().for_each(|id| {
@@ -116,7 +113,7 @@ fn live_ids(device: &mut Device) -> Vec<millpond_core::BlockId> {
 fn what_comes_back_was_live() {
     let mut device = tight();
     let first = device.serve(0, 6 * MIB);
-    let checkpoint = take(&mut device);
+    let checkpoint = device.checkpoint(POOL);
     device.free(first, 1);
     device.serve(1, 7 * MIB);
     let bound = |device: &mut Device| device.slack().bound_bytes;
@@ -132,7 +129,7 @@ fn what_other_streams_use_is_named_and_not_taken() {
     for policy in POLICIES {
         let mut device = held_pool(policy, Reuse::InOrder);
         let grant = device.serve(0, 6 * MIB);
-        let checkpoint = take(&mut device);
+        let checkpoint = device.checkpoint(POOL);
         device.record(grant, 1);
         device.free(grant, 7);
         let until = point(1, 7);
@@ -152,12 +149,12 @@ fn a_free_that_is_not_noted_yet_is_not_taken() {
     for policy in POLICIES {
         let mut device = held_pool(policy, Reuse::InOrder);
         let grant = device.serve(0, 6 * MIB);
-        let checkpoint = take(&mut device);
+        let checkpoint = device.checkpoint(POOL);
         device.record(grant, 1);
         let freed = device.take_back(grant, 7);
         assert!(matches!(freed, Freed::Pending(_)), "{policy:?}: it waits");
         assert_eq!(restore(&mut device, &checkpoint), Err(Obstacle::InUse(Vec::new())), "{policy:?}");
-        assert!(device.coordinator.may_restore(POOL, &checkpoint, &[], &mut device.shards).is_ok());
+        assert!(device.may_restore(POOL, &checkpoint, &[]).is_ok());
         device.note_freed(grant, freed, 7);
         let until = point(1, 7);
         assert_eq!(restore(&mut device, &checkpoint), Err(Obstacle::InUse(vec![until])), "{policy:?}");
@@ -174,7 +171,7 @@ fn a_block_whose_point_is_reached_is_not_taken_before_it_is_free() {
     {
         let mut device = held_pool(policy, reuse);
         let grant = device.serve(0, 6 * MIB);
-        let checkpoint = take(&mut device);
+        let checkpoint = device.checkpoint(POOL);
         device.record(grant, 1);
         device.free(grant, 7);
         [0, 1].into_iter().for_each(|stream| device.coordinator.note_reached(StreamId(stream), Tick(7)));
@@ -198,7 +195,7 @@ fn memory_that_is_not_home_yet_is_not_taken() {
         device.set_limit(14 * MIB);
         let [first, between, last] = [6, 2, 6].map(|mib| device.serve(0, mib * MIB));
         device.free(between, 1);
-        let (checkpoint, live) = (take(&mut device), live_blocks(&mut device));
+        let (checkpoint, live) = (device.checkpoint(POOL), live_blocks(&mut device));
         reach(&mut device, 1);
         device.serve(0, 2 * MIB);
         [first, last].into_iter().for_each(|grant| device.free(grant, 2));
@@ -212,7 +209,7 @@ fn memory_that_is_not_home_yet_is_not_taken() {
         device.note_freed(window, freed, 3);
         let waits = restore(&mut device, &checkpoint);
         assert!(matches!(&waits, Err(Obstacle::InUse(points)) if !points.is_empty()), "{what}: {waits:?}");
-        assert_eq!(device.coordinator.may_restore(POOL, &checkpoint, &[], &mut device.shards), Ok(()), "{what}");
+        assert_eq!(device.may_restore(POOL, &checkpoint, &[]), Ok(()), "{what}");
         reach(&mut device, 3);
         assert_eq!(restore(&mut device, &checkpoint), Ok(live), "{what}");
     }
@@ -223,16 +220,16 @@ fn a_block_in_the_way_a_capture_and_another_pool_are_told() {
     for policy in POLICIES {
         let mut device = held_pool(policy, Reuse::InOrder);
         let grant = device.serve(0, 6 * MIB);
-        let checkpoint = take(&mut device);
-        let leaving = [grant.id()];
+        let checkpoint = device.checkpoint(POOL);
+        let leaving = [grant];
         assert_eq!(restore(&mut device, &checkpoint), Err(Obstacle::Taken { bytes: 6 * MIB }), "{policy:?}");
-        assert!(device.coordinator.may_restore(POOL, &checkpoint, &leaving, &mut device.shards).is_ok());
+        assert!(device.may_restore(POOL, &checkpoint, &leaving).is_ok());
         device.free(grant, 1);
         assert!(device.coordinator.begin_capture(StreamId(1), POOL, Tick(3)));
         assert_eq!(restore(&mut device, &checkpoint), Err(Obstacle::Capturing), "{policy:?}");
         device.coordinator.end_capture(StreamId(1), POOL);
         let other = device.coordinator.create_pool();
-        let found = device.coordinator.restore(other, &checkpoint, &mut device.shards);
+        let found = device.restore(other, &checkpoint);
         assert_eq!(found, Err(Obstacle::OtherPool(POOL)));
         assert!(restore(&mut device, &checkpoint).is_ok());
     }
@@ -243,13 +240,13 @@ fn a_block_in_the_way_a_capture_and_another_pool_are_told() {
 fn a_plan_in_progress_is_told() {
     let mut device = tight();
     let grants = [device.serve(0, 6 * MIB), device.serve(0, 2 * MIB), device.serve(0, 6 * MIB)];
-    let checkpoint = take(&mut device);
+    let checkpoint = device.checkpoint(POOL);
     device.free(grants[0], 1);
     device.free(grants[2], 1);
     let mut plan = device.plan(0, 12 * MIB);
     device.reach(&mut plan, is_pages);
-    let leaving = [grants[1].id()];
-    let found = device.coordinator.may_restore(POOL, &checkpoint, &leaving, &mut device.shards);
+    let leaving = [grants[1]];
+    let found = device.may_restore(POOL, &checkpoint, &leaving);
     assert_eq!(found, Err(Obstacle::Busy));
 }
 
@@ -258,19 +255,19 @@ fn a_plan_in_progress_is_told() {
 fn pages_that_went_and_came_again_are_others() {
     let mut device = tight();
     let (stays, goes) = (device.serve(0, 6 * MIB), device.serve(0, 10 * MIB));
-    let checkpoint = take(&mut device);
+    let checkpoint = device.checkpoint(POOL);
     device.free(goes, 1);
     device.coordinator.release_pool(POOL, &mut device.shards);
     device.coordinator.note_reached(StreamId(0), Tick(9));
     assert_eq!(device.end(&mut empty_cache()), Step::Done);
     device.coordinator.hold_pool(POOL);
-    let leaving = [stays.id()];
+    let leaving = [stays];
     let gone = Err(Obstacle::Gone { bytes: 10 * MIB });
-    assert_eq!(device.coordinator.may_restore(POOL, &checkpoint, &leaving, &mut device.shards), gone);
+    assert_eq!(device.may_restore(POOL, &checkpoint, &leaving), gone);
     let again = device.serve(0, 10 * MIB);
     assert_eq!((again.slot, again.offset), (goes.slot, goes.offset), "at the same addresses");
-    let leaving = [leaving[0], again.id()];
-    assert_eq!(device.coordinator.may_restore(POOL, &checkpoint, &leaving, &mut device.shards), gone);
+    let leaving = [leaving[0], again];
+    assert_eq!(device.may_restore(POOL, &checkpoint, &leaving), gone);
 }
 
 /// A small block that stays keeps its slab on the small side, and a large one of the checkpoint ends in that slab.
@@ -278,7 +275,7 @@ fn pages_that_went_and_came_again_are_others() {
 fn a_large_block_gets_memory_of_a_slab() {
     let mut device = tight();
     let large = device.serve(0, 3 * MIB);
-    let checkpoint = take(&mut device);
+    let checkpoint = device.checkpoint(POOL);
     device.free(large, 1);
     let mut small: Vec<_> = (0..8).map(|_| device.serve(0, MIB / 2)).collect();
     let last = small.pop().expect("eight blocks");

@@ -4,7 +4,8 @@ use millpond_backend::{Point, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy};
 use millpond_core::stats::{MemoryStats, PageStats, SlackStats};
 use millpond_core::{
-    Coordinator, Freed, Outcome, PageCall, Plan, PoolId, Report, Shard, ShardId, Sizes, Step, Want, WasteLedger,
+    Checkpoint, Coordinator, Freed, Obstacle, Outcome, PageCall, Plan, PoolId, Report, Restored, Shard, ShardId, Sizes,
+    Step, Want, WasteLedger,
 };
 
 use super::{Facts, Gpu, Held, Meddled, empty_cache, granted, is_pages, is_reserve, point};
@@ -308,6 +309,22 @@ impl Device {
             self.coordinator.note_reached(StreamId(stream as u32), tick);
         }
         self.coordinator.retire_ready([0; 2], &mut self.shards);
+    }
+
+    pub(crate) fn checkpoint(&mut self, pool: PoolId) -> Checkpoint {
+        self.coordinator.checkpoint(pool, &mut self.shards)
+    }
+
+    pub(crate) fn restore(&mut self, pool: PoolId, to: &Checkpoint) -> Result<Vec<Restored>, Obstacle> {
+        let restored = self.coordinator.restore(pool, to, &mut self.shards);
+        self.check();
+        restored
+    }
+
+    /// Determines whether a checkpoint could come back once these blocks are free.
+    pub(crate) fn may_restore(&mut self, pool: PoolId, to: &Checkpoint, leaving: &[Held]) -> Result<(), Obstacle> {
+        let leaving: Vec<_> = leaving.iter().map(Held::id).collect();
+        self.coordinator.may_restore(pool, to, &leaving, &mut self.shards)
     }
 
     /// Gives back all that is cached, and returns the bytes that stay reserved.
