@@ -18,7 +18,7 @@ pub(crate) fn replay(name: &str) -> Replay {
     Replay::new(&Trace::read(&path).unwrap_or_else(|error| panic!("{name}: {error}")))
 }
 
-/// Runs one pass with a tenth more than the live peak as limit. Returns the number of refusals, and the peak of
+/// Runs one pass with an eighth more than the live peak as limit. Returns the number of refusals, and the peak of
 /// reserved over the peak of live bytes.
 fn pass(name: &str, replay: &Replay, growth: Option<Growth>, expandable: bool) -> (u64, f64) {
     let sim = device(140 * GIB, Completion::Immediate).build();
@@ -30,7 +30,7 @@ fn pass(name: &str, replay: &Replay, growth: Option<Growth>, expandable: bool) -
             Allocator::builder(sim.clone()).settings(settings)
         }
     };
-    let limit = replay.live_peak() + replay.live_peak() / 10;
+    let limit = replay.live_peak() + replay.live_peak() / 8;
     let allocator = builder.limit(limit).build().unwrap_or_else(|error| panic!("{name}: {error}"));
     let streams = streams(&allocator, replay.streams() as usize);
     let pass = replay.pass(&allocator, &streams).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -38,9 +38,9 @@ fn pass(name: &str, replay: &Replay, growth: Option<Growth>, expandable: bool) -
     (pass.ooms, allocator.max_memory_reserved() as f64 / replay.live_peak() as f64)
 }
 
-/// With a tenth more than the program ever holds, nothing is refused. What the other policies refuse is printed.
+/// With an eighth more than the program ever holds, nothing is refused. What the other policies refuse is printed.
 #[test]
-fn a_tenth_more_than_is_live_is_enough() {
+fn an_eighth_more_than_is_live_is_enough() {
     for name in TRACES {
         let replay = replay(name);
         for growth in super::device::GROWTHS {
