@@ -27,8 +27,7 @@ impl Coordinator {
         shards: &mut dyn Shards,
     ) {
         // Free memory of a segment serves only its own stream, so no other stream has to come after the points.
-        let is_guarded = self.guards() && !self.has_source(self.pool_of(shard));
-        if !is_guarded || !shards.with(shard, |shard| shard.is_paged(block)) {
+        if !self.guards() || !shards.with(shard, |shard| shard.is_paged(block)) {
             for point in points {
                 self.pending.pend(shard, block, point);
             }

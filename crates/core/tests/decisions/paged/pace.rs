@@ -78,3 +78,18 @@ fn what_a_stream_borrows_is_its_own_work() {
         assert_eq!(world.sharing(), expected);
     }
 }
+
+/// What is found out follows the streams after totals were reset too: loans and grants are both counted anew.
+#[test]
+fn it_is_found_out_after_totals_were_reset() {
+    let mut world = World::new();
+    for (beside, expected) in [(EACH, Sharing::SideBySide), (2 * EACH, Sharing::InTurn)] {
+        for turn in 0..1000 {
+            let is_beside = turn / 20 % 2 == 1;
+            world.work(is_beside, if is_beside { beside } else { EACH });
+        }
+        assert_eq!(world.sharing(), expected);
+        let Device { coordinator, shards, .. } = &mut world.device;
+        coordinator.reset_totals(shards);
+    }
+}
