@@ -39,7 +39,7 @@ pub(super) fn bound(program: usize, policy: &Variant, in_flight: bool, caps: &Ca
 
 fn of_pages(program: usize, growth: Growth, in_flight: bool, caps: &Caps) -> f64 {
     let name = NAMES[program];
-    // Each pool has its own slack, and so have streams that borrow often, of which a pipeline's stages are.
+    // Each pool has its own slack, and a pipeline's stages free what other stages use.
     let usual = match name {
         "pools" => 1.18,
         "pipeline" => 1.15,

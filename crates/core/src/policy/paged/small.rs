@@ -2,9 +2,7 @@
 //!
 //! A home that grows by a slab whenever it has no small block that is ready would grow with the work in flight, and
 //! with the number of streams. Once the slack is used up, a stream waits for the others instead, or borrows a block of
-//! a slab of theirs, as it does for large blocks. But where the slabs of all streams are nearly full, what is free in
-//! them are gaps between blocks, and each of many streams would borrow one for request after request: then the home
-//! grows.
+//! a slab of theirs, as it does for large blocks.
 
 use super::job::Job;
 use super::tiles::{Idle, Taker, When};

@@ -38,8 +38,8 @@ fn place(held: Held) -> (usize, u64) {
 }
 
 /// What was free when the streams were asked last is lent without a question, and so is what the same stream has
-/// borrowed and given back since, as its own work is in order. The device is asked once another stream has used the
-/// place. A stream that borrows often asks for no memory of its own that the limit does not leave.
+/// borrowed and given back since, as its own work is in order, however often. The device is asked once another stream
+/// has used the place.
 #[test]
 fn what_is_known_to_be_ready_is_lent_without_a_question() {
     for bytes in [4 * MIB, 512] {
