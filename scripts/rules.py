@@ -68,6 +68,11 @@ def rules():
     return tomllib.loads((ROOT / "tests/rules.toml").read_text())["rule"]
 
 
+def names():
+    """The rules in order: a build knows them by their numbers."""
+    return [rule["name"] for rule in rules()]
+
+
 def build(folder):
     """Builds the command with switches, in a copy of the tree."""
     tree = ROOT / "target/rules/tree"
@@ -96,16 +101,17 @@ def build(folder):
     subprocess.run(command, cwd=tree, env={**os.environ, "CARGO_TARGET_DIR": str(target)}, check=True)
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(target / "release/millpond", folder / "millpond")
+    (folder / "rules.json").write_text(json.dumps(names()))
 
 
 def replay(binary, off, way, trace):
     """Returns what a replay printed, with some rules off."""
     arguments, passes = WAYS[way]
     command = [binary, "replay", "--json", "--device", "sim", "--policy", "paged", "--passes", str(passes - 1)]
-    names = [rule["name"] for rule in rules()]
+    numbers = names()
     ours = {"MILLPOND_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}
     environment = {name: value for name, value in os.environ.items() if name not in ours}
-    environment[SWITCH] = ",".join(str(names.index(name)) for name in off)
+    environment[SWITCH] = ",".join(str(numbers.index(name)) for name in off)
     done = subprocess.run([*command, *arguments, trace], env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -173,7 +179,7 @@ def table(binary):
     lines += ["", "| rule | what it does | lines | it pays by |", "|---|---|---:|---|"]
     for rule in rules():
         reasons = pays(base, found[rule["name"]])
-        lines.append(f"| {rule['name']} | {rule['what']} | {lines_of(rule)} | {'; '.join(reasons) or '**nothing**'} |")
+        lines.append(f"| {rule['name']} | {rule['what']} | {lines_of(rule)} | {'; '.join(reasons) or rule.get('stays', '**nothing**')} |")
     return "\n".join(lines) + "\n"
 
 
@@ -187,6 +193,8 @@ def main():
     if not asked.run:
         build(folder)
     if not asked.build:
+        if not (folder / "rules.json").exists() or json.loads((folder / "rules.json").read_text()) != names():
+            raise SystemExit(f"{folder} has no build with these rules: scripts/rules.py --build {folder}")
         old = asked.record.read_text() if asked.record.exists() else ""
         by_hand = BY_HAND + old.split(BY_HAND)[1] if BY_HAND in old else ""
         asked.record.write_text(table(folder / "millpond") + by_hand)

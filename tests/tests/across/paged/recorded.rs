@@ -55,6 +55,31 @@ fn an_eighth_more_than_is_live_is_enough() {
     }
 }
 
+/// Programs of other people's libraries reserve little more than they hold, in each of three passes.
+#[test]
+fn programs_of_other_libraries_reserve_little_more_than_is_live() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/third");
+    let traces: Vec<_> =
+        std::fs::read_dir(folder).expect("the corpus").map(|entry| entry.expect("a file").path()).collect();
+    assert!(traces.len() >= 7, "{traces:?}");
+    for path in traces {
+        let name = path.display();
+        let replay = Replay::new(&Trace::read(&path).unwrap_or_else(|error| panic!("{name}: {error}")));
+        for growth in super::device::GROWTHS {
+            let sim = device(140 * GIB, Completion::Immediate).build();
+            let allocator = builder(&sim, growth).build().unwrap_or_else(|error| panic!("{error}"));
+            let streams = streams(&allocator, replay.streams() as usize);
+            for _ in 0..3 {
+                let pass = replay.pass(&allocator, &streams).unwrap_or_else(|error| panic!("{name}: {error}"));
+                assert_eq!(pass.ooms, 0, "{name}, {growth:?}");
+            }
+            let ratio = allocator.max_memory_reserved() as f64 / replay.live_peak() as f64;
+            assert!((1.0..=1.12).contains(&ratio), "{name}, {growth:?}: {ratio:.4}");
+            allocator.check();
+        }
+    }
+}
+
 /// A training run whose blocks come and go in the same order each time makes no driver call after its second pass.
 #[test]
 fn a_repeated_training_step_calls_the_driver_no_more() {

@@ -25,7 +25,7 @@ const BINARY: u64 = !0;
 
 /// A call that changes what runs on a queue.
 enum Call {
-    Bind { signals: Vec<At> },
+    Bind { locked: bool, signals: Vec<At> },
     Submit { locked: bool, waits: Vec<(At, vk::PipelineStageFlags)>, signals: Vec<At> },
 }
 
@@ -38,8 +38,8 @@ struct Real {
 
 static REAL: OnceLock<Real> = OnceLock::new();
 static CALLS: Mutex<Vec<Call>> = Mutex::new(Vec::new());
-/// The Vulkan backend whose queue is to be locked.
-static UNDER: Mutex<Option<Arc<Under>>> = Mutex::new(None);
+/// The Vulkan backend, and wgpu's queue, which is to be locked.
+static UNDER: Mutex<Option<(Arc<Under>, vk::Queue)>> = Mutex::new(None);
 
 fn real() -> &'static Real {
     REAL.get().expect("the driver's functions are found before any is replaced")
@@ -106,13 +106,18 @@ fn timelines(semaphores: &[vk::Semaphore], values: &[u64]) -> Vec<At> {
     semaphores.iter().copied().zip(values.iter().copied()).filter(|(_, value)| *value != BINARY).collect()
 }
 
+/// Returns whether this thread has the queue locked, if it is one that submits and binds share.
+fn has_turn(queue: vk::Queue) -> bool {
+    UNDER.lock().as_ref().is_none_or(|(under, shared)| *shared != queue || under.has_turn())
+}
+
 unsafe extern "system" fn submit(
     queue: vk::Queue,
     count: u32,
     batches: *const vk::SubmitInfo<'_>,
     fence: vk::Fence,
 ) -> vk::Result {
-    let locked = UNDER.lock().as_ref().is_none_or(|under| under.has_turn());
+    let locked = has_turn(queue);
     // SAFETY: the caller passes as many structures, with as many semaphores and stages as they say.
     for it in unsafe { list(batches, count) } {
         // SAFETY: as above.
@@ -142,7 +147,7 @@ unsafe extern "system" fn bind(
     for it in unsafe { list(infos, count) } {
         // SAFETY: as above.
         let (signals, values) = unsafe { (list(it.p_signal_semaphores, it.signal_semaphore_count), values(it.p_next)) };
-        CALLS.lock().push(Call::Bind { signals: timelines(signals, values.1) });
+        CALLS.lock().push(Call::Bind { locked: has_turn(queue), signals: timelines(signals, values.1) });
     }
     // SAFETY: the arguments are the caller's, unchanged.
     unsafe { (real().bind.get().expect("the driver's own was found before"))(queue, count, infos, fence) }
@@ -199,8 +204,12 @@ fn open() -> Option<Wgpu> {
     let instance = unsafe { wgpu::Instance::from_hal::<Vulkan>(instance.expect("the same instance again")) };
     let adapter = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::VULKAN)).swap_remove(0);
     let opened = pollster::block_on(Wgpu::builder().vulkan_segments(true).open_adapter(adapter)).expect("as before");
-    *UNDER.lock() = opened.under.clone();
-    Some(Wgpu::compose(opened))
+    let under = opened.under.clone().expect("the Vulkan backend is under the device");
+    let device = Wgpu::compose(opened);
+    // SAFETY: the handle is only compared.
+    let queue = unsafe { device.queue().as_hal::<Vulkan>() }.expect("it is on Vulkan").as_raw();
+    *UNDER.lock() = Some((under, queue));
+    Some(device)
 }
 
 /// Maps, fills and submits some rounds, with a submit in each that wgpu refuses; returns what was called.
@@ -242,7 +251,10 @@ fn submits_wait_for_binds_and_take_turns_with_them() {
     let mut submits = 0;
     for call in calls {
         match call {
-            Call::Bind { signals } => bound.extend(signals),
+            Call::Bind { locked, signals } => {
+                assert!(locked, "a bind before submit {submits} is made without the lock");
+                bound.extend(signals);
+            }
             Call::Submit { locked, waits, signals } => {
                 submits += 1;
                 assert!(locked, "submit {submits} is made without the lock");

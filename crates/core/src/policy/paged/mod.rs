@@ -10,9 +10,8 @@
 //! [`small`] has the ways of small requests. A [`job`] claims what that needs, has the driver calls made, and books
 //! what they changed. An attempt that cannot be served waits for the [`oldest`] points and is made again, until
 //! nothing is left to wait for: [`climb`] is that ladder. [`waited`] remembers which points streams have waited for on
-//! the device, and [`loans`] how much was lent. [`pace`] finds out whether
-//! streams run side by side. [`sizes`] determines how large pages are made, and how many are made before anything
-//! else.
+//! the device, and [`loans`] how much was lent. [`pace`] finds out whether streams run side by side. [`sizes`]
+//! determines how large pages are made, and how many are made before anything else.
 
 mod attempt;
 mod blocks;
@@ -132,9 +131,6 @@ impl Paging {
         };
         Self { growth, slack: sizes::Slack::new(slack), ..Self::default() }
     }
-
-    /// Forgets what a program that is over asked for: the next one may be far smaller.
-    pub(crate) fn begin_anew(&mut self) {}
 
     /// Forgets a pool that has no shard any more.
     pub(crate) fn forget_pool(&mut self, pool: PoolId) {
