@@ -113,11 +113,11 @@ fn kernels_run_on_a_simulated_clock() {
     let time = |row: &Value| row["warm_ns_per_event"].as_f64().expect("a number");
     let [tight, paged, classic] = [0, 1, 2].map(|at| time(&small[at]));
     assert!(tight > 2.0 * classic && paged < 1.3 * classic, "{tight} {paged} {classic}");
-    assert!(life(&small[1]) > 2.0 && life(&small[0]) < 1.1, "{} {}", small[0], small[1]);
+    assert!(life(&small[1]) > 2.0 && life(&small[0]) < 1.12, "{} {}", small[0], small[1]);
     let [tight, paged, alone] = [0, 1, 2].map(|at| time(&large[at]));
     assert!(alone > 3.0 * classic, "one kernel at a time: {alone}, side by side: {classic}");
     assert!(tight < 1.02 * alone && paged < 1.02 * alone, "waits are free: {tight} {paged} {alone}");
-    assert!(life(&large[1]) < 1.1, "nor is memory spent: {}", large[1]);
+    assert!(life(&large[1]) < 1.12, "nor is memory spent: {}", large[1]);
     let cold = |row: &Value| row["cold_ns_per_event"].as_f64().expect("a number");
     assert!(cold(&large[1]) < 1.02 * cold(&large[2]), "{} {}", large[1], large[2]);
     let told = |rows: &[Value]| [0, 1].map(|at: usize| rows[at]["slack_stats"]["sharing"].clone());
