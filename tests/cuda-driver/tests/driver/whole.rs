@@ -101,8 +101,8 @@ fn a_context_is_not_handed_out_while_it_ends() {
         while turn.control.calls("cuDevicePrimaryCtxRelease_v2") == released {
             thread::yield_now();
         }
-        // It has been called, and may need a moment to begin.
-        thread::sleep(Duration::from_millis(20));
+        // It has been called, and may need a moment to begin: longer where other programs have the processors.
+        thread::sleep(Duration::from_millis(300));
         let (opened, opens) = channel();
         let opener = scope.spawn(move || {
             let again = CudaContext::new(1).expect("a second device");
