@@ -50,13 +50,9 @@ impl Coordinator {
         self.paging.loans.0.clear();
     }
 
-    /// Returns how many blocks were granted at a home to its own stream.
-    pub(super) fn own_grants(&self, id: ShardId, shards: &mut dyn Shards) -> u64 {
-        shards.with(id, |shard| shard.grants()).saturating_sub(self.paging.loans.of(id).lent)
-    }
-
     /// Returns how many blocks the stream of a home was granted, there and at others.
     pub(super) fn grants_to(&self, id: ShardId, shards: &mut dyn Shards) -> u64 {
-        self.own_grants(id, shards) + self.paging.loans.of(id).borrowed
+        let Count { lent, borrowed } = self.paging.loans.of(id);
+        shards.with(id, |shard| shard.grants()).saturating_sub(lent) + borrowed
     }
 }
