@@ -11,7 +11,7 @@ fn pages_grow_with_what_is_reserved() {
     let allocator = device::allocator(&sim, Growth::Balanced);
     let stream = &streams(&allocator, 1)[0];
     let mut kept = Vec::new();
-    for (reserved, pages) in [(128, 32), (192, 16), (384, 8), (768, 4), (1536, 2), (3072, 1), (8192, 1)] {
+    for (reserved, pages) in [(128, 32), (256, 16), (512, 8), (1024, 4), (2048, 2), (4096, 1), (8192, 1)] {
         while allocator.memory_reserved() < (reserved - 64) * MIB {
             kept.push(stream.allocate(64 * MIB).unwrap_or_else(|error| panic!("{error}")));
         }
