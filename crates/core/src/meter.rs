@@ -19,6 +19,10 @@
 //! the peak by what is missing, which restores the equation with all rooms at zero or above. If one thread alone makes
 //! all calls, every peak is exact to the operation. Where many threads find their shards short of room all the time, a
 //! shard is *overdrawn* ([`Meter::overdraw`]): it gets credit without room, and settles after some blocks.
+//!
+//! A shard whose room was all taken stops *holding* room. It has no credit, puts no free off, and reports every
+//! operation that leaves it with room or without enough, after which it holds room again. So only shards that hold room
+//! have to be asked for it, and what all others have is known: none.
 
 use crate::ids::Side;
 
@@ -54,6 +58,9 @@ pub(crate) type Row = [i64; COUNTERS];
 
 /// The rows of rooms and peaks: all, small, large.
 pub(crate) const ROWS: usize = 3;
+
+/// No room in any counter.
+pub(crate) const NONE: [Row; ROWS] = [[0; COUNTERS]; ROWS];
 
 /// Returns whether a room is below zero.
 pub(crate) fn has_shortage(rooms: &[Row; ROWS]) -> bool {
@@ -127,9 +134,6 @@ const SPLIT_BYTES: usize = 3;
 /// A credit that is so low that the next operation on the side finds it used up, and has the actual one calculated.
 const UNKNOWN: Credit = [i64::MIN / 4; CREDITS];
 
-/// A shard that gives room to another one keeps one part in this many of what the two have.
-const LEFT: i64 = 8;
-
 /// The number of blocks of the mean size that a side is certain to be able to grow by, while a shard is overdrawn.
 const OVERDRAFT: i64 = 8;
 
@@ -161,6 +165,8 @@ pub(crate) struct Meter {
     credit: [Credit; 2],
     /// Whether there may be more credit than the rooms hold.
     is_overdrawn: bool,
+    /// Whether the shard may have room. If not, it has none, no credit, and no free that is put off.
+    holds: bool,
     /// The value that a counter may have before a peak rises, which is `current + room`: all, small, large.
     ceiling: [Row; ROWS],
     /// The values when totals were reset, by side: `current = base + came - went`.
@@ -173,6 +179,7 @@ impl Meter {
             totals: [Totals::default(); 2],
             credit: [[0; CREDITS]; 2],
             is_overdrawn: false,
+            holds: true,
             ceiling: [[0; COUNTERS]; ROWS],
             base: [[0; COUNTERS]; 2],
         }
@@ -195,12 +202,14 @@ impl Meter {
         (short | oversize) && self.refill(side)
     }
 
-    /// Counts a block that the program freed. It stays active until its points are reached.
+    /// Counts a block that the program freed. It stays active until its points are reached. Returns whether the shard
+    /// has room now that it does not hold.
     #[inline]
-    pub(crate) fn free(&mut self, side: Side, size: u64, oversize: bool) {
+    pub(crate) fn free(&mut self, side: Side, size: u64, oversize: bool) -> bool {
         let totals = &mut self.totals[side.index()];
         totals.left.add(size as i64, 0);
         totals.oversize_freed += i64::from(oversize);
+        !self.holds
     }
 
     /// Counts a freed block whose last point was reached. Returns whether room ran out.
@@ -260,7 +269,8 @@ impl Meter {
     }
 
     /// Calculates the rooms and gives a side all the credit there is, except up to half of it for the other side.
-    /// Returns whether a room is below zero.
+    /// Returns whether a room is below zero, or there is room that the shard does not hold. It gets no credit then, so
+    /// that the next operation comes here as well.
     #[cold]
     #[inline(never)]
     fn refill(&mut self, side: Side) -> bool {
@@ -268,6 +278,9 @@ impl Meter {
             self.forget_credit();
         }
         let rooms = self.rooms();
+        if !self.holds {
+            return rooms != NONE;
+        }
         let (all, own) = (&rooms[0], &rooms[1 + side.index()]);
         let (in_all, in_own) = (credit_in(all), credit_in(own));
         for at in 0..CREDITS {
@@ -283,8 +296,9 @@ impl Meter {
     }
 
     /// Gives both sides credit that the rooms may not hold. Until one of them has used it up, the shard does not find
-    /// out that it is short of room.
+    /// out that it is short of room, and nobody else what room it has: so it has to hold room.
     pub(crate) fn overdraw(&mut self) {
+        assert!(self.holds, "a shard that holds no room is overdrawn: {self:?}");
         for (credit, totals) in self.credit.iter_mut().zip(&self.totals) {
             let Sums { blocks, bytes, .. } = totals.granted;
             let bytes = bytes / blocks.max(1) * OVERDRAFT;
@@ -301,22 +315,33 @@ impl Meter {
         rooms
     }
 
-    /// Covers what lacks to `rooms` out of this shard's room, and gives most of the rest in every counter, so that a
-    /// stream that rises further does not come back every time, nor for each counter alone. In most programs a stream
-    /// makes many requests before another one does: if the two shared alike, it would come back twice as often.
-    pub(crate) fn give_room(&mut self, rooms: &mut [Row; ROWS]) {
-        let current = self.current_rows();
+    /// Has the shard hold room from now on, and returns whether it did not before.
+    pub(crate) fn hold_room(&mut self) -> bool {
+        !core::mem::replace(&mut self.holds, true)
+    }
+
+    /// Returns whether the shard may have room.
+    pub(crate) fn holds_room(&self) -> bool {
+        self.holds
+    }
+
+    /// Covers what lacks to `rooms` out of this shard's room. If that leaves at least as much here as was lacking, the
+    /// two share the rest alike in every counter, so that neither comes back every time, nor for each counter alone.
+    /// Else the shard gives all, and holds no room any more. Returns whether it holds room still.
+    pub(crate) fn give_room(&mut self, rooms: &mut [Row; ROWS]) -> bool {
+        let own = self.rooms();
+        let mut signs = 0;
+        each(|row, counter| signs |= own[row][counter] + 2 * rooms[row][counter].min(0));
+        let shares = signs >= 0;
         each(|row, counter| {
-            let room = rooms[row][counter];
-            let own = self.ceiling[row][counter] - current[row][counter];
-            let both = room + own;
-            // Where the two together lack something there is nothing to share.
-            let theirs = if both < 0 { room + own.min(-room).max(0) } else { both - both / LEFT };
-            let given = (theirs - room).max(0);
+            let (room, own) = (rooms[row][counter], own[row][counter]);
+            let given = if shares { ((own - room) / 2).min(own + room) } else { own }.max(0);
             rooms[row][counter] += given;
             self.ceiling[row][counter] -= given;
         });
         self.forget_credit();
+        self.holds = shares;
+        shares
     }
 
     /// Adds room, or takes it away where `more` is below zero.
@@ -336,7 +361,8 @@ impl Meter {
     }
 
     pub(crate) fn is_settled(&self) -> bool {
-        !has_shortage(&self.rooms())
+        let rooms = self.rooms();
+        if self.holds { !has_shortage(&rooms) } else { rooms == NONE }
     }
 
     #[inline(always)]

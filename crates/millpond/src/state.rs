@@ -1,6 +1,7 @@
 //! The allocator's state: the coordinator with its lock, the lanes, and the values that the hot path reads without a
 //! lock.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
@@ -39,8 +40,8 @@ impl SetAside {
 
 /// The state that the handles of one allocator share.
 ///
-/// Lock order: the coordinator before any lane, lanes one at a time, the sinks last. None is held across a call of
-/// the backend, except for `mark`, which calls no driver.
+/// Lock order: the coordinator before any lane, lanes one at a time, then the list of holders, the sinks last. None is
+/// held across a call of the backend, except for `mark`, which calls no driver.
 pub(crate) struct State<B: Backend> {
     pub(crate) backend: B,
     pub(crate) class: ClassId,
@@ -80,6 +81,8 @@ pub(crate) struct State<B: Backend> {
     pub(crate) activity: CachePadded<Activity>,
     /// The last thread that was short of room for a peak.
     settler: CachePadded<AtomicUsize>,
+    /// The lanes that have begun to hold room for peaks, of which the coordinator does not know yet.
+    holders: Mutex<Vec<ShardId>>,
     pub(crate) coordinator: CachePadded<Mutex<Coordinator>>,
     /// Signalled when paused plans may continue.
     pub(crate) released: Condvar,
@@ -99,6 +102,10 @@ pub(crate) struct LockedShards<'a, B: Backend>(pub(crate) &'a State<B>);
 impl<B: Backend> Shards for LockedShards<'_, B> {
     fn visit(&mut self, shard: ShardId, f: &mut dyn FnMut(&mut Shard)) {
         self.0.lane(shard).lock().visit(f);
+    }
+
+    fn add_holders(&mut self, holders: &mut VecDeque<ShardId>) {
+        holders.extend(self.0.holders.lock().drain(..));
     }
 }
 
@@ -129,6 +136,10 @@ impl<B: Backend> Shards for HeldShards<'_, B> {
         }
     }
 
+    fn add_holders(&mut self, holders: &mut VecDeque<ShardId>) {
+        LockedShards(self.state).add_holders(holders);
+    }
+
     fn hold(&mut self) {
         if self.held.is_empty() {
             self.held.extend(self.state.lanes().map(Lane::lock));
@@ -150,6 +161,10 @@ impl<B: Backend> Shards for UncontendedShards<'_, B> {
 
     fn try_visit(&mut self, shard: ShardId, f: &mut dyn FnMut(&mut Shard)) -> bool {
         self.0.lane(shard).try_lock().map(|mut lane| lane.visit(f)).is_some()
+    }
+
+    fn add_holders(&mut self, holders: &mut VecDeque<ShardId>) {
+        LockedShards(self.0).add_holders(holders);
     }
 }
 
@@ -177,6 +192,7 @@ impl<B: Backend> State<B> {
             landing: Mutex::new(None),
             activity: CachePadded::new(Activity::new()),
             settler: CachePadded::new(AtomicUsize::new(0)),
+            holders: Mutex::new(Vec::new()),
             coordinator: CachePadded::new(Mutex::new(coordinator)),
             released: Condvar::new(),
             is_plain: AtomicBool::new(false),
@@ -371,7 +387,8 @@ impl<B: Backend> State<B> {
     /// dropped.
     #[inline(never)]
     fn freed(lane: &LaneRef<B>, mut inner: Guard<'_, LaneState<B>>, held: &Held, freed: Freed) -> Option<Arc<Self>> {
-        let is_over = matches!(freed, Freed::Done { unsettled: false } | Freed::Settling) && !inner.is_direct();
+        let is_over = matches!(freed, Freed::Done { unsettled: false } | Freed::Settling { unsettled: false })
+            && !inner.is_direct();
         // Once the lock is open another thread may free the last block and drop the state with it, so a thread that
         // still needs the state takes a reference first.
         let keep = inner.let_go().or_else(|| if is_over { None } else { inner.kept() });
@@ -387,8 +404,11 @@ impl<B: Backend> State<B> {
     /// Does what remains after a block was freed, in a thread that keeps the state alive.
     fn go_on_from(&self, lane: &Lane<B>, held: &Held, freed: Freed) {
         match freed {
-            Freed::Done { unsettled: false } | Freed::Settling => {}
-            Freed::Done { unsettled: true } => self.settle(lane.shard),
+            Freed::Done { unsettled } | Freed::Settling { unsettled } => {
+                if unsettled {
+                    self.settle(lane.shard);
+                }
+            }
             Freed::Pending(uses) => self.pend(lane, held, &uses),
         }
         if self.direct {
@@ -411,18 +431,24 @@ impl<B: Backend> State<B> {
         self.publish(&coordinator);
     }
 
-    /// Settles a lane that an operation left short of room for a peak. As long as one thread does all such operations,
-    /// it settles at once and every peak is exact. Several threads would spend their time taking room from each other;
-    /// so each of their streams settles once for many operations, and a peak may miss what rose and fell in between.
+    /// Settles a lane that an operation left short of room for a peak, or with room that it does not hold. As long as
+    /// one thread does all such operations, it settles at once and every peak is exact. Several threads would spend
+    /// their time taking room from each other; so each of their streams settles once for many operations, and a peak
+    /// may miss what rose and fell in between. Meanwhile the lane holds what room it has, for those that settle.
     #[cold]
     pub(crate) fn settle(&self, shard: ShardId) {
         let me = this_thread();
         let last = self.settler.swap(me, Ordering::Relaxed);
-        if !self.lane(shard).lock().settles_now(last == me || last == 0) {
-            return;
-        }
+        let is_alone = last == me || last == 0;
+        let mut lane = self.lane(shard).lock();
         // A single thread finds the lock free. Where another thread holds it, the settlement can wait.
-        if let Some(mut coordinator) = self.coordinator.try_lock() {
+        let coordinator = if is_alone { self.coordinator.try_lock() } else { None };
+        if coordinator.is_none() && lane.shard.hold_room() {
+            self.holders.lock().push(shard);
+        }
+        let settles_now = lane.settles_now(is_alone);
+        drop(lane);
+        if settles_now && let Some(mut coordinator) = coordinator.or_else(|| self.coordinator.try_lock()) {
             coordinator.settle(shard, &mut UncontendedShards(self));
         }
     }

@@ -9,6 +9,7 @@
 mod counting;
 mod readers;
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use millpond::{Allocator, Buffer, Stream, looks};
@@ -88,6 +89,36 @@ fn a_pair_at_the_peak_costs_as_much_with_many_streams() {
             looks_of(4 * streams.len(), pair)
         };
         Costs::of(&[4, 16, 64, 256], cost).rise_by_less_than(limit, &format!("settle, {conf}"));
+    }
+}
+
+/// The same with blocks that are held until half of the streams have had their turn since: one stream frees what
+/// another one needs room for. At the peak means that peaks were reset while all blocks were free.
+#[test]
+fn a_held_block_costs_as_much_with_many_streams() {
+    const LIMIT: f64 = 0.01;
+    let _turn = turn();
+    for conf in POLICIES {
+        for (bytes, at_peak) in [(4 * KIB, false), (4 * KIB, true), (4 * MIB, false), (4 * MIB, true)] {
+            let cost = |number: usize| {
+                let allocator = allocator(conf);
+                let streams: Vec<_> = (0..number).map(|_| stream(&allocator)).collect();
+                let had = streams.iter().flat_map(|stream| [(); 4].map(|()| allocate(stream, bytes.max(MIB))));
+                drop(had.collect::<Vec<_>>());
+                if at_peak {
+                    allocator.reset_peak_stats();
+                }
+                let mut held = VecDeque::new();
+                let mut turn = |at: usize| {
+                    held.push_back(allocate(&streams[at % number], bytes));
+                    held.drain(..held.len().saturating_sub(number / 2));
+                };
+                (0..4 * number).for_each(&mut turn);
+                looks_of(4 * number, turn)
+            };
+            let what = format!("held, {conf}, {bytes} bytes, at the peak: {at_peak}");
+            Costs::of(&[4, 16, 64, 256], cost).rise_by_less_than(LIMIT, &what);
+        }
     }
 }
 

@@ -20,6 +20,7 @@ pub(crate) mod step;
 pub(crate) mod sweep;
 pub(crate) mod turn;
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use millpond_backend::{PageCaps, Reuse, StreamId};
@@ -58,6 +59,10 @@ pub trait Shards {
         self.visit(shard, f);
         true
     }
+
+    /// Adds the shards that have begun to hold room since the last call, without the coordinator's doing: those of
+    /// which [`Shard::hold_room`] returned `true`.
+    fn add_holders(&mut self, _: &mut VecDeque<ShardId>) {}
 
     /// Keeps the shards unchanged, except through this access, until [`let_go`](Shards::let_go): what several looks at
     /// them see was true at one moment. The shell keeps every shard's lock. Does nothing if the shards are held
@@ -118,9 +123,9 @@ pub struct Coordinator {
     pub(crate) pages: Pages,
     pub(crate) ranges: Ranges,
     peaks: Peaks,
-    /// The shard that most likely has room for peaks: it has settled last, a block was freed there just now, or its
-    /// stream requests one that another shard may grant.
-    pub(crate) roomy: Option<ShardId>,
+    /// The shards that hold room for peaks, in the order in which they are asked for it: see
+    /// [`settle`](Coordinator::settle).
+    holders: VecDeque<ShardId>,
     /// The most bytes of blocks that the program held at a time before the peaks were reset last, or, where it has
     /// begun anew since, the most that were seen since then.
     most_live: u64,
@@ -162,7 +167,7 @@ impl Coordinator {
             pages: Pages::default(),
             ranges: Ranges::new(facts.pages.map_or(u64::MAX, |pages| pages.address_bytes)),
             peaks: Peaks::new(),
-            roomy: None,
+            holders: VecDeque::new(),
             most_live: 0,
             forgotten_peak: 0,
             scalars: Scalars::default(),
@@ -178,6 +183,7 @@ impl Coordinator {
         self.pools.know(pool, live);
         let id = ShardId(u32::try_from(self.shards.len()).unwrap_or(u32::MAX));
         self.shards.push((stream, pool));
+        self.holders.push_back(id);
         if !self.streams.contains(&stream) {
             self.streams.push(stream);
         }

@@ -31,13 +31,15 @@ impl Coordinator {
             for point in points {
                 self.pending.pend(shard, block, point);
             }
+            if !shards.with(shard, |shard| shard.is_settled()) {
+                self.settle(shard, shards);
+            }
             return;
         }
         let home = self.stream_of(shard);
         let ahead = |point: &Point| point.stream != home && !self.pending.is_reached(*point);
         let points: Points = points.into_iter().filter(ahead).collect();
         let clock = clocks[1];
-        self.roomy = Some(shard);
         let (unsettled, returns) =
             shards.with(shard, |shard| (shard.guard(block, points, clock), shard.take_returns()));
         if unsettled {

@@ -130,7 +130,7 @@ mod tests {
         shards[0].used_until(both.block, points[1]);
         shards[0].free(both.block, Tick(2), 0);
         coordinator.pend(ShardId(0), both.block, points, [0; 2], &mut shards);
-        assert!(matches!(shards[0].free(own.block, Tick(7), 0), Freed::Settling));
+        assert!(matches!(shards[0].free(own.block, Tick(7), 0), Freed::Settling { .. }));
         let mut told = |reached: [u64; 2]| {
             for (stream, tick) in (0..).map(StreamId).zip(reached) {
                 coordinator.note_reached(stream, Tick(tick));

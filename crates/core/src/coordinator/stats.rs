@@ -6,7 +6,7 @@ use super::{Coordinator, Shards};
 use crate::books::Peaks;
 use crate::ids::{PoolId, ShardId, Side};
 use crate::looks;
-use crate::meter::{COUNTERS, Counter, EVERY_COUNTER, each, has_shortage};
+use crate::meter::{COUNTERS, Counter, EVERY_COUNTER, NONE, each, has_shortage};
 use crate::policy::Source;
 use crate::stats::{MemoryStats, StatByPool};
 
@@ -65,40 +65,45 @@ impl Coordinator {
         by_side(reserved, self.shard_ids().map(|id| shards.with(id, |shard| shard.small_bytes())).sum())
     }
 
-    /// Takes room from the other shards for one whose counters rose beyond its room, and raises the peaks by what is
-    /// missing. If the access does not wait and another shard is busy, what is missing stays so: the busy one may have
-    /// it.
+    /// Has a shard hold room. Takes room from other holders for it if its counters rose beyond its room, and raises the
+    /// peaks by what is missing. If the access does not wait and another shard is busy, what is missing stays so: the
+    /// busy one may have it.
+    ///
+    /// Holders are asked in turn. One that has plenty shares it, and nothing is missing then; any other one gives all,
+    /// and is a holder no more. So a call makes one holder at most, and visits one that stays a holder at most:
+    /// together calls visit no more than two other shards each, beside those that were opened and those that are busy.
     pub fn settle(&mut self, shard: ShardId, shards: &mut dyn Shards) {
-        let before = shards.with(shard, |shard| shard.rooms());
-        let mut rooms = before;
-        let mut passed_over = false;
-        for other in self.others_by_room(shard) {
+        let (before, is_new) = shards.with(shard, |shard| (shard.rooms(), shard.hold_room()));
+        if is_new {
+            self.holders.push_back(shard);
+        }
+        if !has_shortage(&before) {
+            return;
+        }
+        shards.add_holders(&mut self.holders);
+        let (mut rooms, mut passed_over) = (before, false);
+        for _ in 0..self.holders.len() {
             if !has_shortage(&rooms) {
                 break;
             }
-            looks::note(1);
-            passed_over |= !shards.try_visit(other, &mut |other| other.give_room(&mut rooms));
+            let Some(other) = self.holders.pop_front() else { break };
+            let mut holds = true;
+            if other != shard {
+                looks::note(1);
+                passed_over |= !shards.try_visit(other, &mut |other| holds = other.give_room(&mut rooms));
+            }
+            if holds {
+                self.holders.push_back(other);
+            }
         }
         if !passed_over && has_shortage(&rooms) {
             self.peaks.cover(&mut rooms);
         }
         each(|row, counter| rooms[row][counter] -= before[row][counter]);
         shards.with(shard, |shard| shard.add_room(&rooms));
-        self.roomy = Some(shard);
     }
 
-    /// Returns the other shards in the order in which they are asked for room. First comes the one that settled last:
-    /// it has taken most of what others had. Then each shard begins with the one before it: streams that are used in
-    /// turn free their blocks in that order. If all began with the first one, that would have the least room, and each
-    /// would have to ask many. The cost is a look at each shard until enough is found, or at all of them if the peak
-    /// rises.
-    fn others_by_room(&mut self, shard: ShardId) -> impl Iterator<Item = ShardId> + use<> {
-        let count = self.shards.len() as u32;
-        let first = self.roomy.take().filter(|&roomy| roomy != shard);
-        first.into_iter().chain((1..count).map(move |at| ShardId((shard.0 + count - at) % count)))
-    }
-
-    /// Settles every shard that is short of room.
+    /// Settles every shard that is short of room, or has some that it does not hold.
     pub fn settle_all(&mut self, shards: &mut dyn Shards) {
         for id in self.shard_ids() {
             if !shards.with(id, |shard| shard.is_settled()) {
@@ -113,7 +118,6 @@ impl Coordinator {
         self.most_live = self.most_live();
         self.forgotten_peak = 0;
         self.peaks = Peaks::new();
-        self.roomy = None;
         for id in self.shard_ids() {
             let current = shards.with(id, |shard| shard.reset_peaks());
             self.peaks.add(&current);
@@ -187,11 +191,21 @@ impl Coordinator {
         families
     }
 
-    /// P1: a peak is the sum of what is there and what room is left, and no room is below zero.
-    pub(super) fn check_peaks(&self, shards: &mut dyn Shards) {
+    /// P1: a peak is the sum of what is there and what room is left, and no room is below zero. P2: shards that hold no
+    /// room have none, and each other one is a holder, once.
+    pub(super) fn check_peaks(&mut self, shards: &mut dyn Shards) {
         let rows = |id| shards.with(id, |shard| (shard.current(), shard.rooms()));
         let rows: alloc::vec::Vec<_> = self.shard_ids().map(rows).collect();
         self.peaks.check(&rows);
+        shards.add_holders(&mut self.holders);
+        let mut holders: alloc::vec::Vec<_> = self.holders.iter().copied().collect();
+        holders.sort_unstable();
+        let holding = |&id: &ShardId| shards.with(id, |shard| shard.holds_room());
+        assert!(self.shard_ids().filter(holding).eq(holders), "shards that hold room, against {:?}", self.holders);
+        for (id, (_, rooms)) in self.shard_ids().zip(&rows) {
+            let is_bare = shards.with(id, |shard| shard.holds_room() || *rooms == NONE);
+            assert!(is_bare, "{id:?} has room that it does not hold: {rooms:?}");
+        }
     }
 }
 

@@ -11,13 +11,28 @@ impl Shard {
         self.meter.rooms()
     }
 
-    /// Returns whether no room is below zero.
+    /// Returns whether no room is below zero, and none is there that the shard does not hold.
     pub(crate) fn is_settled(&self) -> bool {
         self.meter.is_settled()
     }
 
+    /// Has the shard hold room from now on, and returns whether it did not before. If so the coordinator has to know,
+    /// see [`Shards::add_holders`](crate::Shards::add_holders).
+    pub fn hold_room(&mut self) -> bool {
+        self.meter.hold_room()
+    }
+
+    /// Returns whether the shard may have room.
+    pub(crate) fn holds_room(&self) -> bool {
+        self.meter.holds_room()
+    }
+
     /// Has the next operations find no shortage of room, up to some blocks: what is missing is settled later. A peak
     /// misses what rises and falls again until then.
+    ///
+    /// # Panics
+    ///
+    /// If the shard does not hold room.
     pub fn overdraw(&mut self) {
         self.meter.overdraw();
     }
@@ -27,9 +42,10 @@ impl Shard {
         self.meter.add_room(more);
     }
 
-    /// Covers what lacks to `rooms` out of this shard's, and gives most of the rest in every counter.
-    pub(crate) fn give_room(&mut self, rooms: &mut [Row; ROWS]) {
-        self.meter.give_room(rooms);
+    /// Covers what lacks to `rooms` out of this shard's, and shares the rest, or gives all. Returns whether this shard
+    /// holds room still.
+    pub(crate) fn give_room(&mut self, rooms: &mut [Row; ROWS]) -> bool {
+        self.meter.give_room(rooms)
     }
 
     /// Returns what is there now: of both sides together, of the small side and of the large one.

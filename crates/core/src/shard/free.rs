@@ -18,11 +18,14 @@ use crate::plant::Plant;
 pub enum Freed {
     /// The block is free.
     Done {
-        /// Whether room for a peak ran out: the coordinator must then settle.
+        /// Whether the coordinator must settle: room for a peak ran out, or the shard has room that it does not hold.
         unsettled: bool,
     },
     /// The block waits for its home stream, within the shard.
-    Settling,
+    Settling {
+        /// Whether the coordinator must settle, as above.
+        unsettled: bool,
+    },
     /// The block waits for the current tick of each of these streams and for these points. The caller marks the streams
     /// and passes the points to the coordinator.
     Pending(Box<Uses>),
@@ -109,7 +112,7 @@ impl Shard {
         let block = &mut self.blocks[id];
         block.state = State::Pending;
         let oversize = block.size >= self.rules.max_split;
-        self.meter.free(block.side, block.size, oversize);
+        let unsettled = self.meter.free(block.side, block.size, oversize);
         let uses = mem::take(&mut block.used_elsewhere).then(|| self.uses_at_free(id));
         let block = &mut self.blocks[id];
         // What was lent keeps the lender's last use, which the borrower's work came after.
@@ -123,7 +126,7 @@ impl Shard {
             None if self.rules.reuse == Reuse::InOrder => Freed::Done { unsettled: self.retire(id, clock) },
             None => {
                 self.put_in_line(tick, id);
-                Freed::Settling
+                Freed::Settling { unsettled }
             }
         }
     }

@@ -77,7 +77,8 @@ pub struct Grant {
     /// The last use of this memory: a tick of the stream that it is granted for. The tick is 0 for a block that is
     /// lent, whose last use was on the lender's stream and is over.
     pub last_use: LastUse,
-    /// Whether room for a peak ran out: the coordinator must then settle before anything else happens.
+    /// Whether room for a peak ran out, or the shard has room that it does not hold: the coordinator must then settle
+    /// before anything else happens.
     pub unsettled: bool,
 }
 

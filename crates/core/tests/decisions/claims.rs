@@ -338,7 +338,7 @@ fn what_settles_is_a_reason_to_wait() {
     let mut device = under(TIGHT, Reuse::AfterDone, 40 * MIB);
     device.gpu.reached.fill(Tick::ZERO);
     let held = device.allocate(0, 40 * MIB);
-    assert_eq!(device.take_back(held, 5), Freed::Settling);
+    assert_eq!(device.take_back(held, 5), Freed::Settling { unsettled: false });
     let mut plan = device.plan(0, 40 * MIB);
     let step = device.until(&mut plan, is_wait);
     assert_eq!(step, Step::Wait(vec![point(0, 5)]));

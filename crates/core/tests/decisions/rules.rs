@@ -152,7 +152,7 @@ fn a_settling_block_waits_for_its_own_tick() {
         let mut device = classic(reuse);
         let held: Vec<Held> = (0..3).map(|_| device.allocate(0, 12 * MIB)).collect();
         for (grant, tick) in held.iter().zip([7, 5, 9]) {
-            assert_eq!(device.take_back(*grant, tick), Freed::Settling);
+            assert_eq!(device.take_back(*grant, tick), Freed::Settling { unsettled: false });
         }
         device.shards[0].check();
         let mut ready = |usable| device.hit_at(0, 12 * MIB, usable).map(|grant| grant.last_use.tick().0);

@@ -33,6 +33,25 @@ fn a_peak_is_exact_where_threads_take_over_from_each_other() {
     }
 }
 
+/// A thread that does not settle leaves room behind, which another one finds before it raises the peak.
+#[test]
+fn a_peak_does_not_rise_by_what_another_thread_has_freed() {
+    let allocator = Allocator::new(Sim::new());
+    let streams = [(); 2].map(|()| allocator.create_stream().unwrap());
+    let block = |at: usize| streams[at].allocate(BYTES).unwrap();
+    // Each stream has memory of its own for what follows.
+    drop([(); 3].map(|()| [block(0), block(1)]));
+    allocator.reset_peak_stats();
+    let [first, second] = [(); 2].map(|()| block(0));
+    drop(second);
+    // The second stream takes all the room that the first one has.
+    let mut held = vec![block(1)];
+    thread::scope(|scope| scope.spawn(|| drop(first)).join().unwrap());
+    held.extend([(); 2].map(|()| block(1)));
+    drop(held);
+    assert_eq!(allocator.max_memory_allocated(), 3 * BYTES);
+}
+
 /// What several threads have raised at once is in the peak when it is asked for, if it is still there.
 #[test]
 fn a_peak_has_all_that_is_there() {

@@ -16,8 +16,7 @@ use crate::size::Want;
 impl Coordinator {
     /// Makes one attempt to serve a request that missed.
     pub(super) fn attempt(&mut self, mut climb: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
-        let (shard, want) = plan.request.allocation();
-        self.roomy = Some(shard);
+        let (_, want) = plan.request.allocation();
         // What is not known to be over may be. Asking first makes what follows depend on how far the device is, and not
         // on which plan asked last.
         if let Times::Unasked | Times::Unlent = climb.knows.times {

@@ -250,9 +250,7 @@ impl Coordinator {
 
     /// Has another stream lend a block at once, unless other plans or garbage come first.
     fn lend_first(&mut self, mut climb: Climb, plan: &Plan, shards: &mut dyn Shards) -> Turned {
-        let (shard, _) = plan.request.allocation();
         if !self.has_queue() && !self.counts_searches() {
-            self.roomy = Some(shard);
             if let Some(lent) = self.lend_known(&climb, plan, shards) {
                 return lent;
             }

@@ -267,8 +267,11 @@ impl Device {
                 self.pend(held, &points);
                 self.poll();
             }
-            Freed::Done { unsettled: true } => self.coordinator.settle(ShardId(held.shard as u32), &mut self.shards),
-            Freed::Done { unsettled: false } | Freed::Settling => {}
+            Freed::Done { unsettled } | Freed::Settling { unsettled } => {
+                if unsettled {
+                    self.coordinator.settle(ShardId(held.shard as u32), &mut self.shards);
+                }
+            }
         }
     }
 

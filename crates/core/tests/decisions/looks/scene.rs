@@ -110,8 +110,9 @@ impl Scene {
         self.account.free(id, held.shard, &held.grant, &points);
         let tick = self.clock.mark(self.streams[held.shard.0 as usize]);
         match shards[held.shard.0 as usize].free(held.grant.block, tick, 0) {
-            Freed::Done { unsettled } => self.unsettled.extend(unsettled.then_some(held.shard)),
-            Freed::Settling => {}
+            Freed::Done { unsettled } | Freed::Settling { unsettled } => {
+                self.unsettled.extend(unsettled.then_some(held.shard))
+            }
             Freed::Pending(uses) => {
                 let mut waits: Vec<Point> = uses.streams.iter().map(|&stream| mark(stream)).collect();
                 waits.extend(uses.points.iter());

@@ -1,12 +1,16 @@
 //! Room for peaks: which shard has it, and who waits for it.
 
-use millpond_backend::{Reuse, StreamId};
-use millpond_core::settings::{Growth, Policy, Settings};
-use millpond_core::{Shard, ShardId, Shards, Step};
+use std::collections::VecDeque;
 
-use crate::driver::{Device, Held, MIB, point};
+use millpond_backend::Reuse;
+use millpond_core::settings::{Growth, Policy, Segments, Settings};
+use millpond_core::stats::{MemoryStats, Stat};
+use millpond_core::{Freed, Shard, ShardId, Shards};
+use millpond_trace::Random;
 
-use super::{classic, of};
+use crate::driver::{Device, Facts, Held, MIB, granted, point};
+
+use super::classic;
 
 /// Shards that are asked for room, in that order.
 struct Asked<'a>(&'a mut Vec<Shard>, Vec<u32>);
@@ -23,73 +27,179 @@ impl Shards for Asked<'_> {
     }
 }
 
-/// Returns a device with five streams, each of which holds two blocks.
-fn five() -> (Device, Vec<[Held; 2]>) {
-    let settings = Settings { policy: Policy::paged(Growth::Tight), ..Settings::default() };
-    let mut device = of(settings, Reuse::InOrder, &[0; 5]);
-    let held = (0..5).map(|shard| [(); 2].map(|()| device.allocate(shard, 12 * MIB))).collect();
-    (device, held)
+/// What a program has done.
+#[derive(Default)]
+struct Done {
+    operations: usize,
+    /// Visits of other shards for room.
+    visits: usize,
+    live: Vec<Held>,
 }
 
-/// Each shard asks the one before it for room first, unless a block was just freed at another one.
+impl Done {
+    /// Settles a shard, as a thread does when an operation says so.
+    fn settle(&mut self, device: &mut Device, shard: usize) {
+        let mut asked = Asked(&mut device.shards, Vec::new());
+        device.coordinator.settle(ShardId(shard as u32), &mut asked);
+        self.visits += asked.1.len();
+    }
+
+    fn allocate(&mut self, device: &mut Device, shard: usize, bytes: u64) {
+        self.operations += 1;
+        let held = match device.hit(shard, bytes) {
+            Some(held) => held,
+            None => {
+                let mut plan = device.plan(shard, bytes);
+                granted(&device.end(&mut plan), shard).expect("there is room")
+            }
+        };
+        if held.grant.unsettled {
+            self.settle(device, shard);
+        }
+        self.live.push(held);
+    }
+
+    /// Frees the block at a place in the list, which another stream may use until its tick 7.
+    fn free(&mut self, device: &mut Device, at: usize, user: Option<u32>) {
+        self.operations += 1;
+        let held = self.live.swap_remove(at);
+        user.into_iter().for_each(|user| device.record(held, user));
+        match device.take_back(held, 5) {
+            Freed::Pending(_) => device.pend(held, &user.map(|user| point(user, 7)).into_iter().collect::<Vec<_>>()),
+            Freed::Done { unsettled } | Freed::Settling { unsettled } => {
+                if unsettled {
+                    self.settle(device, held.shard);
+                }
+            }
+        }
+    }
+}
+
+/// Runs a program that a seed draws, with `look` called after each operation, and with whether peaks were reset then.
+fn run(facts: &Facts, seed: u64, uses: bool, look: &mut dyn FnMut(&mut Device, bool)) -> (Device, Done) {
+    let (mut device, mut random, mut done) = (Device::of(facts), Random::new(seed), Done::default());
+    let streams = device.shards.len();
+    for at in 0..3000 {
+        // Streams have work in turns, and what they have at a time comes and goes.
+        let shard = if random.one_in(4) { random.index(streams) } else { at / 40 % streams };
+        let most = 4 + 60 * (at / 500 % 2);
+        if done.live.len() < most && !random.one_in(3) {
+            let bytes = random.pick(&[MIB / 4, MIB / 4 - 512, MIB / 2, MIB, 3 * MIB, 30 * MIB]);
+            done.allocate(&mut device, shard, bytes);
+        } else if !done.live.is_empty() {
+            let (at, user) = (random.index(done.live.len()), random.index(streams) as u32);
+            let is_used = uses && random.one_in(3) && user as usize != done.live[at].shard;
+            done.free(&mut device, at, is_used.then_some(user));
+        }
+        if uses && random.one_in(50) {
+            device.note_reached(random.index(streams) as u32, 7);
+        }
+        if at == 700 {
+            device.reset_peaks();
+        }
+        look(&mut device, at == 700);
+    }
+    (device, done)
+}
+
+/// Returns what the statistics count block by block.
+fn counted(device: &mut Device) -> Vec<Stat> {
+    let MemoryStats { allocation, allocated_bytes, active, active_bytes, requested_bytes, .. } = device.stats();
+    let MemoryStats { inactive_split, inactive_split_bytes, oversize_allocations, .. } = device.stats();
+    let families = [allocation, allocated_bytes, active, active_bytes, requested_bytes];
+    let families = families.into_iter().chain([inactive_split, inactive_split_bytes]);
+    families.flat_map(|of| [of.all, of.small_pool, of.large_pool]).chain([oversize_allocations]).collect()
+}
+
+/// The most that was seen after any operation is the peak, in every counter, if nobody looks meanwhile.
+/// Where frees wait, an operation may retire several blocks, so what rises and falls by that is not compared.
 #[test]
-fn shards_do_not_all_ask_the_same_one_for_room() {
-    for (used_elsewhere, first) in [(None, 1), (Some(4), 4)] {
-        let (mut device, held) = five();
-        device.take_back(held[2][0], 1);
+fn peaks_are_exact_and_few_shards_are_asked_whatever_the_number_of_streams() {
+    let under = |policy| Settings { policy, ..Settings::default() };
+    let plain = Settings { max_split_bytes: Some(24 * MIB), ..Settings::default() };
+    let settings = [plain, under(Policy::Classic(Segments::Expandable)), under(Policy::paged(Growth::Tight))];
+    for (settings, streams) in settings.iter().flat_map(|settings| [2, 5, 64].map(|streams| (settings, streams))) {
+        for (reuse, uses) in [(Reuse::InOrder, false), (Reuse::InOrder, true), (Reuse::AfterDone, true)] {
+            let facts = Facts { reuse, total_bytes: 1 << 40, ..Facts::new(settings.clone(), streams) };
+            for seed in 0..2 {
+                let mut most = Vec::new();
+                run(&facts, seed, uses, &mut |device, is_reset| {
+                    let now = counted(device).into_iter().map(|stat| stat.current);
+                    let before = if is_reset { Vec::new() } else { most.clone() };
+                    most = now
+                        .enumerate()
+                        .map(|(at, now)| before.get(at).map_or(now, |&before| now.max(before)))
+                        .collect();
+                });
+                let (mut device, done) = run(&facts, seed, uses, &mut |_, _| {});
+                let what = format!("{settings:?}, {reuse:?}, {streams} streams, used elsewhere: {uses}, seed {seed}");
+                let allowed = 2 * done.operations + streams as usize;
+                assert!(done.visits <= allowed, "{what}: {} visits, {} operations", done.visits, done.operations);
+                let peaks: Vec<_> = counted(&mut device).into_iter().map(|stat| stat.peak).collect();
+                let compared = if uses { 6 } else { peaks.len() };
+                assert_eq!(peaks[..compared], most[..compared], "{what}");
+                device.check();
+            }
+        }
+    }
+}
+
+/// Streams that are used in turn, each of them with a block at a time: at the peak each asks one other shard, however
+/// many they are. Where there is room for all of them, they have it soon, and ask no more.
+#[test]
+fn streams_in_turn_ask_one_shard_or_none() {
+    const STREAMS: usize = 64;
+    for (had, visits) in [(1, STREAMS), (STREAMS / 2, STREAMS), (2 * STREAMS, 0), (9 * STREAMS, 0)] {
+        let (mut device, mut done) =
+            (Device::of(&Facts::under(Policy::paged(Growth::Tight), STREAMS as u32)), Done::default());
+        (0..STREAMS).for_each(|shard| done.allocate(&mut device, shard, 2 * MIB));
+        (0..STREAMS).for_each(|_| done.free(&mut device, 0, None));
         device.reset_peaks();
-        for shard in [0, 1, 3] {
-            device.take_back(held[shard][0], 2);
+        (0..had).for_each(|_| done.allocate(&mut device, 0, 2 * MIB));
+        (0..had).for_each(|_| done.free(&mut device, 0, None));
+        let mut rounds = Vec::new();
+        for _ in 0..60 {
+            let before = done.visits;
+            for shard in 0..STREAMS {
+                done.allocate(&mut device, shard, 2 * MIB);
+                done.free(&mut device, 0, None);
+            }
+            rounds.push(done.visits - before);
         }
-        if let Some(shard) = used_elsewhere {
-            device.free_behind(held[shard][0], 2, &[point(0, 200)]);
-        }
-        let grant = device.hit(2, 12 * MIB).expect("a block");
-        assert!(grant.unsettled, "it has room");
-        let mut asked = Asked(&mut device.shards, Vec::new());
-        device.coordinator.settle(ShardId(2), &mut asked);
-        assert_eq!(asked.1, [first]);
+        assert_eq!(rounds[59], visits, "{had} blocks were there: {rounds:?}");
+        assert_eq!(device.stats().allocation.all.peak, had as u64);
         device.check();
     }
 }
 
-/// The shard that settled last has taken most of what others had, so it is asked first: streams that are used in turn
-/// find all the room there is in one look, however many they are.
+/// A thread that is not to settle has its shard hold what room it has. The coordinator learns of it when it looks for
+/// room.
 #[test]
-fn the_shard_that_settled_last_is_asked_for_room_first() {
-    let (mut device, held) = five();
-    held.iter().for_each(|held| drop(device.take_back(held[0], 1)));
-    device.reset_peaks();
-    let mut looks = Vec::new();
-    for turn in 0..20 {
-        let shard = turn * 3 % 5;
-        let grant = device.hit(shard, 12 * MIB).expect("a block");
-        let mut asked = Asked(&mut device.shards, Vec::new());
-        if grant.unsettled {
-            device.coordinator.settle(ShardId(shard as u32), &mut asked);
+fn room_that_a_thread_did_not_settle_is_found() {
+    struct Told<'a>(&'a mut Vec<Shard>, Option<ShardId>);
+    impl Shards for Told<'_> {
+        fn visit(&mut self, shard: ShardId, f: &mut dyn FnMut(&mut Shard)) {
+            self.0.visit(shard, f);
         }
-        looks.push(asked.1.len());
-        device.take_back(grant, 2);
-        device.check();
+        fn add_holders(&mut self, holders: &mut VecDeque<ShardId>) {
+            holders.extend(self.1.take());
+        }
     }
-    // The peak rises once; from then on one block comes and goes.
-    assert_eq!((looks[0], &looks[1..]), (4, &[1; 19][..]));
-}
-
-/// Where another shard grants what a stream requests, the stream's own one is asked first: it has freed a block before.
-#[test]
-fn a_borrower_s_own_shard_is_asked_for_room_first() {
-    let (mut device, held) = five();
-    device.take_back(held[1][0], 1);
+    let (mut device, mut done) = (classic(Reuse::InOrder), Done::default());
+    (0..2).for_each(|shard| (0..3).for_each(|_| done.allocate(&mut device, shard, 12 * MIB)));
+    (0..6).for_each(|_| done.free(&mut device, 0, None));
     device.reset_peaks();
-    let mut plan = device.plan(4, 11 * MIB);
-    let outcomes = device.gpu.perform(&Step::Poll((0..5).map(StreamId).collect()));
-    let mut shards = Asked(&mut device.shards, Vec::new());
-    assert!(matches!(device.coordinator.next(&mut plan, &mut shards), Step::Poll(_)));
-    device.coordinator.learn(&mut plan, outcomes, &mut shards);
-    let step = device.coordinator.next(&mut plan, &mut shards);
-    assert!(matches!(step, Step::Lend { lender: ShardId(1), .. }), "{step:?}");
-    assert_eq!(shards.1.first(), Some(&4));
+    (0..2).for_each(|_| done.allocate(&mut device, 0, 12 * MIB));
+    done.free(&mut device, 1, None);
+    // The second stream takes all the room that the first one has.
+    done.allocate(&mut device, 1, 12 * MIB);
+    assert_eq!(device.take_back(done.live.swap_remove(0), 5), Freed::Done { unsettled: true });
+    assert!(device.shards[0].hold_room() && !device.shards[0].hold_room());
+    let held = device.hit(1, 12 * MIB).expect("a block");
+    assert!(held.grant.unsettled, "it has room");
+    device.coordinator.settle(ShardId(1), &mut Told(&mut device.shards, Some(ShardId(0))));
+    assert_eq!(device.stats().allocation.all.peak, 2);
+    device.check();
 }
 
 /// A shard that is overdrawn finds its shortage after eight blocks of the mean size, and the peak has all that is there
