@@ -134,6 +134,11 @@ const SPLIT_BYTES: usize = 3;
 /// A credit that is so low that the next operation on the side finds it used up, and has the actual one calculated.
 const UNKNOWN: Credit = [i64::MIN / 4; CREDITS];
 
+/// A shard that gives room to another one, and has plenty, keeps one part in this many of what the two have. If it kept
+/// more, a stream that makes many requests before another one does would come back more often; if less, it would take
+/// longer until all streams have room where there is enough.
+const LEFT: i64 = 4;
+
 /// The number of blocks of the mean size that a side is certain to be able to grow by, while a shard is overdrawn.
 const OVERDRAFT: i64 = 8;
 
@@ -326,8 +331,9 @@ impl Meter {
     }
 
     /// Covers what lacks to `rooms` out of this shard's room. If that leaves at least as much here as was lacking, the
-    /// two share the rest alike in every counter, so that neither comes back every time, nor for each counter alone.
-    /// Else the shard gives all, and holds no room any more. Returns whether it holds room still.
+    /// shard gives most of the rest in every counter, and keeps as much as was lacking, so that neither of the two comes
+    /// back every time, nor for each counter alone. Else it gives all, and holds no room any more. Returns whether it
+    /// holds room still.
     pub(crate) fn give_room(&mut self, rooms: &mut [Row; ROWS]) -> bool {
         let own = self.rooms();
         let mut signs = 0;
@@ -335,7 +341,7 @@ impl Meter {
         let shares = signs >= 0;
         each(|row, counter| {
             let (room, own) = (rooms[row][counter], own[row][counter]);
-            let given = if shares { ((own - room) / 2).min(own + room) } else { own }.max(0);
+            let given = if shares { (own - (own + room) / LEFT).min(own + room) } else { own }.max(0);
             rooms[row][counter] += given;
             self.ceiling[row][counter] -= given;
         });

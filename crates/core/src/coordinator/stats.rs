@@ -69,8 +69,8 @@ impl Coordinator {
     /// peaks by what is missing. If the access does not wait and another shard is busy, what is missing stays so: the
     /// busy one may have it.
     ///
-    /// Holders are asked in turn. One that has plenty shares it, and nothing is missing then; any other one gives all,
-    /// and is a holder no more. So a call makes one holder at most, and visits one that stays a holder at most:
+    /// Holders are asked in turn. One that has plenty gives a part, and nothing is missing then; any other one gives
+    /// all, and is a holder no more. So a call makes one holder at most, and visits one that stays a holder at most:
     /// together calls visit no more than two other shards each, beside those that were opened and those that are busy.
     pub fn settle(&mut self, shard: ShardId, shards: &mut dyn Shards) {
         let (before, is_new) = shards.with(shard, |shard| (shard.rooms(), shard.hold_room()));

@@ -42,7 +42,7 @@ impl Shard {
         self.meter.add_room(more);
     }
 
-    /// Covers what lacks to `rooms` out of this shard's, and shares the rest, or gives all. Returns whether this shard
+    /// Covers what lacks to `rooms` out of this shard's, and gives most of the rest, or all. Returns whether this shard
     /// holds room still.
     pub(crate) fn give_room(&mut self, rooms: &mut [Row; ROWS]) -> bool {
         self.meter.give_room(rooms)
