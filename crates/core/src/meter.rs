@@ -331,8 +331,8 @@ impl Meter {
     }
 
     /// Covers what lacks to `rooms` out of this shard's room. If that leaves at least as much here as was lacking, the
-    /// shard gives most of the rest in every counter, and keeps as much as was lacking, so that neither of the two comes
-    /// back every time, nor for each counter alone. Else it gives all, and holds no room any more. Returns whether it
+    /// shard gives most of the rest in every counter, and keeps as much as was lacking. So neither comes back
+    /// every time, nor for each counter alone. Else it gives all, and holds no room any more. Returns whether it
     /// holds room still.
     pub(crate) fn give_room(&mut self, rooms: &mut [Row; ROWS]) -> bool {
         let own = self.rooms();
