@@ -320,8 +320,10 @@ impl Meter {
         rooms
     }
 
-    /// Has the shard hold room from now on, and returns whether it did not before.
+    /// Has the shard hold room from now on, and returns whether it did not before. What credit there is may have been
+    /// calculated where room was below zero.
     pub(crate) fn hold_room(&mut self) -> bool {
+        self.forget_credit();
         !core::mem::replace(&mut self.holds, true)
     }
 
@@ -459,5 +461,48 @@ impl Totals {
             self.oversize_freed,
         ];
         (came, went)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use millpond_trace::Random;
+
+    use super::*;
+
+    /// Settles a meter as the coordinator does where no other shard has room.
+    fn settle(meter: &mut Meter) {
+        meter.hold_room();
+        let rooms = meter.rooms();
+        if has_shortage(&rooms) {
+            meter.add_room(&rooms.map(|row| row.map(|room| (-room).max(0))));
+        }
+    }
+
+    /// Other threads work between an operation that is short of room and its settlement, and give the room back.
+    #[test]
+    fn credit_is_within_the_rooms_after_a_late_settlement() {
+        let mut random = Random::new(1);
+        for _ in 0..2000 {
+            let (mut meter, mut live) = (Meter::new(), Vec::new());
+            for _ in 0..60 {
+                if random.one_in(2) && !live.is_empty() {
+                    let (side, size) = live.swap_remove(random.index(live.len()));
+                    meter.free_and_retire(side, size, size, false, SplitChange::default());
+                } else {
+                    let (side, size) = (Side::BOTH[random.index(2)], 512 * (1 + random.below(8)));
+                    meter.grant(side, size, size, false, SplitChange::default());
+                    live.push((side, size));
+                }
+                if random.one_in(4) {
+                    settle(&mut meter);
+                    meter.check_credit();
+                }
+            }
+        }
     }
 }
