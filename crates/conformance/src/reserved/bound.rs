@@ -43,8 +43,9 @@ fn of_pages(program: usize, growth: Growth, in_flight: bool, caps: &Caps) -> f64
     let usual = match name {
         "pools" => 1.18,
         "pipeline" => 1.15,
-        // What one thread has claimed another one goes past.
-        "threads" => 1.40,
+        // A thread passes over what another one has claimed, so chance decides. Of 1,500 runs on the simulated device
+        // 1 % reserve more than 1.11 times what is live, and 0.1 % more than 1.3. The most that was seen is 1.43.
+        "threads" => 1.60,
         _ => USUAL,
     };
     // Without device-side waits memory is created while others use what is free, whatever the growth.
