@@ -300,8 +300,12 @@ impl Meter {
         signs < 0
     }
 
-    /// Gives both sides credit that the rooms may not hold. Until one of them has used it up, the shard does not find
-    /// out that it is short of room, and nobody else what room it has: so it has to hold room.
+    /// Gives both sides credit that the rooms may not hold. Until one of them has used it up, the shard neither notices
+    /// that it is short of room nor reports that it has some. So it must be one that is asked for room.
+    ///
+    /// # Panics
+    ///
+    /// If the shard does not hold room.
     pub(crate) fn overdraw(&mut self) {
         assert!(self.holds, "a shard that holds no room is overdrawn: {self:?}");
         for (credit, totals) in self.credit.iter_mut().zip(&self.totals) {
@@ -333,9 +337,9 @@ impl Meter {
     }
 
     /// Covers what lacks to `rooms` out of this shard's room. If that leaves at least as much here as was lacking, the
-    /// shard gives most of the rest in every counter, and keeps as much as was lacking. So neither comes back
-    /// every time, nor for each counter alone. Else it gives all, and holds no room any more. Returns whether it
-    /// holds room still.
+    /// shard gives most of the rest in every counter, and keeps as much as was lacking. So neither comes back every
+    /// time, nor for each counter alone. Otherwise it gives all and no longer holds room. Returns whether it still
+    /// does.
     pub(crate) fn give_room(&mut self, rooms: &mut [Row; ROWS]) -> bool {
         let own = self.rooms();
         let mut signs = 0;

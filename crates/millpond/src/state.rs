@@ -441,7 +441,8 @@ impl<B: Backend> State<B> {
         let last = self.settler.swap(me, Ordering::Relaxed);
         let is_alone = last == me || last == 0;
         let mut lane = self.lane(shard).lock();
-        // A single thread finds the lock free. Where another thread holds it, the settlement can wait.
+        // A single thread finds the lock free. Where another thread holds it, the settlement can wait: under a lane's
+        // lock nobody may wait for the coordinator.
         let coordinator = if is_alone { self.coordinator.try_lock() } else { None };
         if coordinator.is_none() && lane.shard.hold_room() {
             self.holders.lock().push(shard);

@@ -65,13 +65,13 @@ impl Coordinator {
         by_side(reserved, self.shard_ids().map(|id| shards.with(id, |shard| shard.small_bytes())).sum())
     }
 
-    /// Has a shard hold room. Takes room from other holders for it if its counters rose beyond its room, and raises the
-    /// peaks by what is missing. If the access does not wait and another shard is busy, what is missing stays so: the
-    /// busy one may have it.
+    /// Makes a shard a holder of room. If its counters rose beyond its room, takes room from other holders, and raises
+    /// the peaks by what is still missing. If the access does not wait and another shard is busy, what is missing stays
+    /// so: the busy one may have it.
     ///
-    /// Holders are asked in turn. One that has plenty gives a part, and nothing is missing then; any other one gives
-    /// all, and is a holder no more. So a call makes one holder at most, and visits one that stays a holder at most:
-    /// together calls visit no more than two other shards each, beside those that were opened and those that are busy.
+    /// Holders are asked in turn. One that has plenty gives a part, after which nothing is missing. Any other gives all
+    /// and is no longer a holder. So a call makes at most one holder, and at most one that it visits stays a holder.
+    /// Over many calls that is two visits each, plus one for each shard that was opened. Busy shards come on top.
     pub fn settle(&mut self, shard: ShardId, shards: &mut dyn Shards) {
         let (before, is_new) = shards.with(shard, |shard| (shard.rooms(), shard.hold_room()));
         if is_new {

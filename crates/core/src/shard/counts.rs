@@ -43,7 +43,7 @@ impl Shard {
     }
 
     /// Covers what lacks to `rooms` out of this shard's, and gives most of the rest, or all. Returns whether this shard
-    /// holds room still.
+    /// still holds room.
     pub(crate) fn give_room(&mut self, rooms: &mut [Row; ROWS]) -> bool {
         self.meter.give_room(rooms)
     }

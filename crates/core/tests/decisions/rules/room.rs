@@ -111,8 +111,9 @@ fn counted(device: &mut Device) -> Vec<Stat> {
     families.flat_map(|of| [of.all, of.small_pool, of.large_pool]).chain([oversize_allocations]).collect()
 }
 
-/// The most that was seen after any operation is the peak, in every counter, if nobody looks meanwhile.
-/// Where frees wait, an operation may retire several blocks, so what rises and falls by that is not compared.
+/// Every peak equals the largest value that the counter had after any operation. To look settles all shards, so a
+/// second run, without looks, has the peaks. Where frees wait, an operation may retire several blocks; the counters
+/// that rise and fall within it are not compared.
 #[test]
 fn peaks_are_exact_and_few_shards_are_asked_whatever_the_number_of_streams() {
     let under = |policy| Settings { policy, ..Settings::default() };
