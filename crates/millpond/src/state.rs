@@ -440,10 +440,9 @@ impl<B: Backend> State<B> {
         let me = this_thread();
         let last = self.settler.swap(me, Ordering::Relaxed);
         let is_alone = last == me || last == 0;
-        let mut lane = self.lane(shard).lock();
-        // A single thread finds the lock free. Where another thread holds it, the settlement can wait: under a lane's
-        // lock nobody may wait for the coordinator.
+        // A single thread finds the lock free. Where another thread holds it, the settlement can wait.
         let coordinator = if is_alone { self.coordinator.try_lock() } else { None };
+        let mut lane = self.lane(shard).lock();
         if coordinator.is_none() && lane.shard.hold_room() {
             self.holders.lock().push(shard);
         }
