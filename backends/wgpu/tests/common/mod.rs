@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub)] // Each test file uses a part.
 
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use millpond_wgpu::{Wgpu, WgpuBuilder, wgpu};
 
@@ -30,9 +31,26 @@ pub fn both_of(builder: WgpuBuilder) -> Vec<Wgpu> {
     [true, false].into_iter().filter_map(|semaphore| open(builder.clone().semaphore(semaphore))).collect()
 }
 
+/// Waits until no other test has a device that Vulkan's validation layer watches. The thread of a test keeps the turn
+/// until it ends. The layer finds a device in a table of the process that it does not lock, so a call crashes while
+/// another thread opens or closes a device (issue 4391 of Vulkan-ValidationLayers, seen with 1.3.239).
+fn take_turn() {
+    static TURN: Mutex<()> = Mutex::new(());
+    thread_local! {
+        static TAKEN: MutexGuard<'static, ()> = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    }
+    TAKEN.with(|_| ());
+}
+
+/// Has the layer watch the devices of this test: no other test's at the same time, and an error ends the process.
+pub fn watch_validation() {
+    take_turn();
+    end_at_objections();
+}
+
 /// Ends the process when Vulkan's validation layer finds an error. wgpu logs these errors from inside of the driver's
 /// calls, through which a panic must not unwind.
-pub fn watch_validation() {
+fn end_at_objections() {
     struct Watch;
     impl log::Log for Watch {
         fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
@@ -59,8 +77,10 @@ pub fn watch_validation() {
 /// `vkGetSemaphoreCounterValue`, which wgpu makes with every submit and every look. The other tests run with
 /// validation.
 pub fn for_many_calls(builder: WgpuBuilder) -> WgpuBuilder {
-    watch_validation();
     let watched = std::env::var_os("MILLPOND_VALIDATION").is_some();
+    if watched {
+        watch_validation();
+    }
     builder.flags(if watched { wgpu::InstanceFlags::VALIDATION } else { wgpu::InstanceFlags::empty() })
 }
 
