@@ -83,9 +83,8 @@ fi
 
 # Faults that are hard to see, each planted in a copy of the core in turn: its own tests have to catch every one.
 scripts/mutants.sh --must-catch --jobs 2 --packages millpond-core absorb-forgets-the-higher-tick \
-    a-window-ends-although-the-device-uses-it what-was-used-since-it-was-seen-is-claimed \
-    what-may-be-in-use-is-lent-without-a-question a-part-is-ready-before-its-lender-is-done \
-    lends-what-cannot-be-used-yet \
+    a-window-ends-although-the-device-uses-it a-slab-is-cut-out-of-memory-that-is-not-ready \
+    a-hit-takes-memory-that-is-not-ready a-part-is-ready-before-its-guards takes-what-cannot-be-used-yet \
     join-forgets-the-tick-before join-forgets-the-tick-behind a-sweep-releases-unreached-memory
 
 # Loom replaces the locks and atomics of the whole build, so these tests have a target folder of their own.

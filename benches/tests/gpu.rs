@@ -164,8 +164,9 @@ fn streams_and_threads_are_measured_on_a_device() {
     let open = || Ok(Cuda::open(0)?);
     let timing = streams::Timing { warm: Duration::ZERO, turn: Duration::ZERO, rounds: 1 };
     let cells = streams::measure(open, (PAGED, 4 << 20, streams::Start::AtPeak), &[1, 3], timing).expect("it fits");
-    let seen: Vec<_> = cells.iter().map(|cell| (cell.pair_ns.len(), cell.driver_calls)).collect();
-    assert_eq!(seen, [(1, 0.0); 2]);
+    assert!(cells.iter().all(|cell| cell.pair_ns.len() == 1) && cells.len() == 2);
+    // Several streams that share a home ask for each other's work.
+    assert!(cells[0].driver_calls == 0.0 && cells[1].driver_calls < 1.0, "{}", cells[1].driver_calls);
 
     let replay = Replay::new(&read_trace("prefetch").expect("the corpus has it").scaled_down(8));
     let timing = threads::Timing { rounds: 1, turn: Duration::ZERO, bound: Duration::MAX };

@@ -26,11 +26,6 @@ impl AnyBuffer {
         on!(self, AnyBuffer(buffer) => buffer.stream())
     }
 
-    /// Returns the stream that lends the memory, if that is not the [`stream`](Self::stream) that it was allocated on.
-    pub fn lent_by(&self) -> Option<StreamId> {
-        on!(self, AnyBuffer(buffer) => buffer.lent_by())
-    }
-
     /// Returns the requested size, in bytes.
     pub fn len(&self) -> u64 {
         on!(self, AnyBuffer(buffer) => buffer.len())

@@ -27,8 +27,8 @@ pub struct Class {
     pub total_bytes: u64,
 }
 
-/// When memory freed on a stream may be handed out again *on the same stream*.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// When memory freed on a stream may be handed out again *on the same stream*: the later, the greater.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Reuse {
     /// At once, because later work on the stream is ordered after earlier work.
     InOrder,

@@ -17,7 +17,7 @@ pub(crate) fn stats(stats: &MemoryStats, pages: &PageStats, slack: &SlackStats, 
         add(&key, value.into());
     }
     add("num_oom_rejections", stats.num_oom_rejections.into());
-    let PageStats { pages, shadows, created, released, moved, moved_behind_wait, returned, lent, unmapped } = *pages;
+    let PageStats { pages, shadows, created, released, moved, moved_behind_wait, returned, unmapped } = *pages;
     let pages = [
         ("pages.pages", pages),
         ("pages.shadows", shadows),
@@ -26,7 +26,6 @@ pub(crate) fn stats(stats: &MemoryStats, pages: &PageStats, slack: &SlackStats, 
         ("pages.moved", moved),
         ("pages.moved_behind_wait", moved_behind_wait),
         ("pages.returned", returned),
-        ("pages.lent", lent),
         ("pages.unmapped", unmapped),
     ];
     for (key, value) in pages {
@@ -54,19 +53,19 @@ mod tests {
     fn every_key_is_there_with_its_value() {
         let mut memory = MemoryStats { num_oom_rejections: 7, ..MemoryStats::default() };
         memory.allocated_bytes.all.peak = u64::MAX;
-        let pages = PageStats { lent: 3, ..PageStats::default() };
+        let pages = PageStats { returned: 3, ..PageStats::default() };
         let driver = DriverActivity { stall_time: std::time::Duration::from_micros(2), ..DriverActivity::default() };
         let slack = SlackStats { most_live_bytes: 9, ..SlackStats::default() };
         let text = stats(&memory, &pages, &slack, &driver);
         let parsed: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
-        assert_eq!(parsed.len(), 122 + 1 + 9 + 4 + 5);
+        assert_eq!(parsed.len(), 122 + 1 + 8 + 4 + 5);
         for (key, value) in memory.flat() {
             assert_eq!(parsed[&key], value, "{key}");
         }
         assert_eq!(parsed["allocated_bytes.all.peak"], i64::MAX);
         assert_eq!(parsed["max_split_size"], -1);
         assert_eq!(parsed["num_oom_rejections"], 7);
-        assert_eq!(parsed["pages.lent"], 3);
+        assert_eq!(parsed["pages.returned"], 3);
         assert_eq!((&parsed["slack.most_live_bytes"], &parsed["slack.bound_bytes"]), (&9.into(), &(-1).into()));
         assert_eq!(parsed["driver.stall_nanoseconds"], 2000);
     }

@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use millpond_backend::StreamId;
+
 use crate::ids::{BlockId, Side, Slot};
 use crate::index::BLOCK_IDS;
 use crate::last_use::LastUse;
@@ -41,13 +43,15 @@ pub(crate) struct Block {
     pub(crate) size: u64,
     /// The bytes that the program asked for. Valid while the block is live or pending.
     pub(crate) requested: u64,
-    /// The last use of its memory, on the home stream.
+    /// The last use of its memory, a tick of its user.
     pub(crate) last_use: LastUse,
     /// The count of searches when it last entered the free index: the clock of garbage collection.
     pub(crate) age: u64,
     pub(crate) prev: BlockId,
     pub(crate) next: BlockId,
     pub(crate) slot: Slot,
+    /// The stream that it was handed out for last. In a shard of one stream it is that stream.
+    pub(crate) user: StreamId,
     /// The number of points that it still waits for.
     pub(crate) waits: u32,
     pub(crate) state: State,
@@ -69,6 +73,7 @@ impl Block {
         prev: BlockId::NONE,
         next: BlockId::NONE,
         slot: Slot(0),
+        user: StreamId(0),
         waits: 0,
         state: State::Vacant,
         side: Side::Small,

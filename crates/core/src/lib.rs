@@ -39,5 +39,5 @@ pub use coordinator::{
 };
 pub use ids::{BlockId, PageId, Place, PoolId, SegmentId, ShardId, Side, Slot};
 pub use last_use::LastUse;
-pub use shard::{BlockState, BlockView, Freed, Grant, PageView, Retired, SegmentView, Shard, Uses};
+pub use shard::{BlockState, BlockView, Freed, Grant, PageView, Requester, Retired, SegmentView, Shard, Uses};
 pub use size::{Sizes, Want};

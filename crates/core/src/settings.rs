@@ -40,7 +40,7 @@ impl Scrub {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PoolFlags {
     /// Whether a request in the default pool that would be refused otherwise, or would have cached memory released,
-    /// gets free memory of the same stream in this pool.
+    /// gets free memory of this pool: of the same stream, or under `paged` of any stream that is done with it.
     pub use_on_oom: bool,
     /// Whether each allocation has a segment of its own, which no other shares. It has no effect under `paged`, whose
     /// blocks lie in no segments unless the pool has a source of its own, nor on blocks that were cut before.

@@ -150,8 +150,6 @@ pub struct PageStats {
     pub moved_behind_wait: u64,
     /// Requests that were served through a kept window, without any driver call for pages.
     pub returned: u64,
-    /// Blocks that a stream has lent to another one, where they lie.
-    pub lent: u64,
     /// Mappings of pages in windows that the driver has unmapped.
     pub unmapped: u64,
 }
@@ -168,8 +166,8 @@ pub struct SlackStats {
     pub bound_bytes: Option<u64>,
     /// What is reserved beyond that.
     pub beyond_bytes: u64,
-    /// Freed memory that waits for points which are not known to be reached, or is guarded by them. Each byte counts
-    /// once.
+    /// Freed memory that waits for points which are not known to be reached, or that several streams may still use.
+    /// Each byte counts once.
     pub pinned_bytes: u64,
     /// The streams whose work may still use freed memory, in order.
     pub pinned_by: Vec<PinnedBy>,
@@ -209,8 +207,8 @@ impl Sharing {
 pub struct PinnedBy {
     /// The stream.
     pub stream: StreamId,
-    /// Freed memory that waits for points of the stream, or is guarded by them. Memory that waits for several streams
-    /// counts for each of them.
+    /// Freed memory that waits for points of the stream, or that the stream and others may still use. Memory of several
+    /// streams counts for each of them.
     pub bytes: u64,
     /// Free memory that the stream itself was the last to use: it gets it again without any wait, other streams do not.
     pub own_bytes: u64,

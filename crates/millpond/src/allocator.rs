@@ -145,7 +145,7 @@ impl<B: Backend> Allocator<B> {
 
     /// Returns the stream without checking who may use it.
     pub(crate) fn open(&self, id: StreamId) -> Stream<B> {
-        Stream::new(Arc::clone(&self.handle), LaneRef::new(self.state().lane_of(id, PoolId::DEFAULT)))
+        Stream::new(Arc::clone(&self.handle), LaneRef::new(self.state().lane_of(id, PoolId::DEFAULT)), id)
     }
 
     /// Allocates on a stream, like [`Stream::allocate`], after checking that the stream is this allocator's.
@@ -426,7 +426,7 @@ impl<B: Backend> State<B> {
 
     /// Refuses a stream that the allocator does not have.
     pub(crate) fn expect_stream(&self, stream: StreamId) -> Result<(), Error<B::Error>> {
-        if self.lanes().any(|lane| lane.stream == stream) { Ok(()) } else { Err(Error::UnknownStream { stream }) }
+        if self.coordinator.lock().knows_stream(stream) { Ok(()) } else { Err(Error::UnknownStream { stream }) }
     }
 
     /// Refuses a point that cannot cover any work yet: a wait for it would wait for work that may never be recorded.

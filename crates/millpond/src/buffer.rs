@@ -43,7 +43,7 @@ pub struct Buffer<B: Backend> {
     lane: LaneRef<B>,
     held: Held,
     slot: Slot,
-    /// The stream that it was allocated on. Where the block is lent, the lane belongs to another stream.
+    /// The stream that it was allocated on.
     stream: StreamId,
     offset: u64,
     size: u64,
@@ -74,10 +74,10 @@ impl<B: Backend> Buffer<B> {
 
     /// Creates a buffer of 0 bytes, like PyTorch's null pointer. No statistic counts it. It keeps the allocator alive,
     /// because it refers to one of its lanes.
-    pub(crate) fn empty(lane: LaneRef<B>, state: &Arc<State<B>>) -> Self {
+    pub(crate) fn empty(lane: LaneRef<B>, stream: StreamId, state: &Arc<State<B>>) -> Self {
         lane.lock().hand_out_nothing(state);
         Self {
-            stream: lane.stream,
+            stream,
             lane,
             held: Held { block: EMPTY, side: Side::Small },
             slot: Slot(0),
@@ -111,17 +111,6 @@ impl<B: Backend> Buffer<B> {
     /// Returns the stream that it was allocated on: its home stream.
     pub fn stream(&self) -> StreamId {
         self.stream
-    }
-
-    /// Returns the stream that lends the memory, if that is not the [`stream`](Self::stream) that it was allocated on:
-    /// `paged` also serves a request from an idle block of another stream, which goes back to that stream when the
-    /// buffer is dropped.
-    ///
-    /// Where the application closes ticks, the drop marks both streams, and the memory can be granted again once both
-    /// were submitted and are done.
-    pub fn lent_by(&self) -> Option<StreamId> {
-        let home = self.lane.stream;
-        (home != self.stream).then_some(home)
     }
 
     /// Returns the requested size, in bytes.
@@ -203,7 +192,7 @@ impl<B: Backend> Buffer<B> {
         let state = self.lane.owner();
         state.expect_own("stream", stream.lane().owner())?;
         if self.held.block != EMPTY {
-            let other = stream.lane().stream;
+            let other = stream.id();
             self.lane.lock().use_on(self.held.block, other);
             if state.sinks.is_told() {
                 let event = |segment, offset| Event::Use { segment, offset, stream: other };

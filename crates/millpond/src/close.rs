@@ -29,7 +29,7 @@ impl<B: Backend> Drop for State<B> {
             .filter(|&lane| used(lane))
             .filter_map(|lane| Some((lane.shard, self.used_until(lane)?)))
             .collect();
-        points.extend(left.values().flatten());
+        points.extend(left.values().flatten().copied());
         let mut pages_left = Vec::new();
         // The ranges that pages are left in, each with its place among those that are left.
         let mut ranges_left = BTreeMap::new();
@@ -97,16 +97,16 @@ impl<B: Backend> State<B> {
         points
     }
 
-    /// Waits until the device is done with all memory of a lane, on its own stream and others. Returns `None` if it is;
-    /// else the point behind its last use on its own stream, unless that is reached.
-    fn used_until(&self, lane: &Lane<B>) -> Option<Option<Point>> {
-        let (tick, waits) = {
+    /// Waits until the device is done with all memory of a lane. Returns `None` if it is; else the points up to which
+    /// it is used, as far as they are not reached.
+    fn used_until(&self, lane: &Lane<B>) -> Option<Vec<Point>> {
+        let (uses, waits) = {
             let state = lane.lock();
-            (state.shard.last_use(), state.shard.has_pending())
+            (state.shard.last_uses(), state.shard.has_pending())
         };
-        let is_reached = self.wait(self.mark(lane.stream)).is_ok_and(|point| point.tick >= tick);
-        let point = (!is_reached).then_some(Point { stream: lane.stream, tick });
-        (waits || !is_reached).then_some(point)
+        let is_over = |point: &Point| self.wait(self.mark(point.stream)).is_ok_and(|at| at.tick >= point.tick);
+        let left: Vec<_> = uses.iter().filter(|point| !is_over(point)).collect();
+        (waits || !left.is_empty()).then_some(left)
     }
 }
 

@@ -89,7 +89,8 @@ impl<B: Backend> State<B> {
         want: Want,
         asked: &Asked,
     ) -> Result<(Grant, &'a Lane<B>), Error<B::Error>> {
-        let mut plan = Plan::allocate(lane.shard, want, this.clocks()).with_open_tick(lane.mark(&this.backend));
+        let mut plan = Plan::allocate(lane.shard, want, this.clocks());
+        plan = plan.for_stream(asked.stream).with_open_tick(lane.mark(&this.backend, asked.stream));
         if this.backend.caps().oversubscribes {
             plan = plan.within_budget();
         }

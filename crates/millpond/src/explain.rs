@@ -192,10 +192,11 @@ impl Facts {
 }
 
 /// Returns the freed memory that the work of each stream may still use, and that the request could have had otherwise.
-/// What the asking stream itself was the last to use keeps nothing from it.
+/// The work of the asking stream itself keeps nothing from it where that is in order.
 pub(crate) fn waits(report: &Report) -> impl Iterator<Item = (StreamId, u64)> {
-    let own = |by: &PinnedBy| if by.stream == report.stream { 0 } else { by.own_bytes };
-    report.slack.pinned_by.iter().map(move |by| (by.stream, by.bytes + own(by))).filter(|&(_, bytes)| bytes > 0)
+    let others = |by: &&PinnedBy| by.stream != report.stream || !report.reuses_in_order;
+    let all = report.slack.pinned_by.iter().filter(others);
+    all.map(|by| (by.stream, by.bytes + by.own_bytes)).filter(|&(_, bytes)| bytes > 0)
 }
 
 /// Returns by how many bytes what is asked for at one time, with the request, is more than `bound`: no policy has room

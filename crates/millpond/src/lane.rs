@@ -1,4 +1,4 @@
-//! A lane: one stream's shard with its lock, and the driver's objects that belong to it.
+//! A lane: a shard with its lock, and the driver's objects that belong to it.
 
 use millpond_backend::{Backend, StreamId, Tick};
 use millpond_core::{Shard, ShardId, Slot};
@@ -8,10 +8,12 @@ use crate::state::State;
 use crate::sync::Arc;
 use crate::watch::Watch;
 
-/// One stream of one allocator, in one pool. The alignment makes sure that neighbours in the table of lanes share no
-/// cache line, and no pair of lines that the processor fetches together.
+/// One stream of one allocator, in one pool; or all streams of a pool, where they have their memory together. The
+/// alignment makes sure that neighbours in the table of lanes share no cache line, and no pair of lines that the
+/// processor fetches together.
 #[repr(align(128))]
 pub(crate) struct Lane<B: Backend> {
+    /// The stream that it was opened for.
     pub(crate) stream: StreamId,
     pub(crate) shard: ShardId,
     /// Whether the stream is set aside: no work is put there, so everything that its ticks cover is complete.
@@ -75,15 +77,15 @@ impl<B: Backend> Lane<B> {
         self.owner.get(self)
     }
 
-    /// Returns the tick that covers everything recorded on the stream so far.
+    /// Returns the tick that covers everything recorded so far on a stream of the lane.
     #[inline(always)]
-    pub(crate) fn mark(&self, backend: &B) -> Tick {
-        if self.set_aside { Tick::ZERO } else { backend.mark(self.stream) }
+    pub(crate) fn mark(&self, backend: &B, stream: StreamId) -> Tick {
+        if self.set_aside { Tick::ZERO } else { backend.mark(stream) }
     }
 
-    /// Returns the tick that the stream has reached.
-    pub(crate) fn reached(&self, backend: &B) -> Result<Tick, B::Error> {
-        if self.set_aside { Ok(Tick(u64::MAX)) } else { backend.reached(self.stream) }
+    /// Returns the tick that a stream of the lane has reached.
+    pub(crate) fn reached(&self, backend: &B, stream: StreamId) -> Result<Tick, B::Error> {
+        if self.set_aside { Ok(Tick(u64::MAX)) } else { backend.reached(stream) }
     }
 
     /// Takes the lock if no other thread holds it.

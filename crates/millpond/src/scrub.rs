@@ -5,7 +5,6 @@
 //! is queued there now runs before whatever the new owner queues later.
 
 use millpond_backend::{Backend, Caps, ClassId, ClassKind, Closing, StreamId, Tick};
-use millpond_core::ShardId;
 
 use crate::buffer::Buffer;
 use crate::error::Error;
@@ -21,7 +20,7 @@ pub(crate) fn missing(caps: &Caps, class: ClassId) -> Option<&'static str> {
 }
 
 impl<B: Backend> State<B> {
-    /// Overwrites the parts of a block that was just granted that need it. `borrower` is the shard that asked.
+    /// Overwrites the parts of a block that was just granted that need it.
     ///
     /// # Errors
     ///
@@ -29,12 +28,12 @@ impl<B: Backend> State<B> {
     /// unchanged, and what was queued is complete before the memory is granted again, like all other work of its
     /// stream.
     #[cold]
-    pub(crate) fn scrub(&self, borrower: ShardId, buffer: &mut Buffer<B>) -> Result<(), Error<B::Error>> {
+    pub(crate) fn scrub(&self, buffer: &mut Buffer<B>) -> Result<(), Error<B::Error>> {
         if self.backend.caps().class(self.class).kind == ClassKind::Host {
             return self.scrub_by_host(buffer);
         }
         let (slot, offset, bytes) = buffer.extent();
-        let parts = buffer.lane().lock().shard.to_scrub(slot, offset, bytes);
+        let parts = buffer.lane().lock().shard.to_scrub(slot, offset, bytes, buffer.stream());
         if parts.is_empty() {
             return Ok(());
         }
@@ -47,7 +46,7 @@ impl<B: Backend> State<B> {
             filled.map_err(|error| Error::driver("overwrite", error))?;
         }
         let tick = self.send(stream)?;
-        buffer.lane().lock().shard.scrubbed(slot, offset, bytes, borrower);
+        buffer.lane().lock().shard.scrubbed(slot, offset, bytes, stream);
         buffer.was_overwritten(tick);
         Ok(())
     }

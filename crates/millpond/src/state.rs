@@ -7,7 +7,7 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 use millpond_backend::{Backend, ClassId, Point, Reuse, StreamId, Tick};
 use millpond_core::settings::Scrub;
-use millpond_core::{Coordinator, Freed, Grant, PoolId, Shard, ShardId, Shards, Side, Sizes, Uses, Want};
+use millpond_core::{Coordinator, Freed, Grant, PoolId, Requester, Shard, ShardId, Shards, Side, Sizes, Uses, Want};
 
 use crate::activity::Activity;
 use crate::error::Error;
@@ -256,6 +256,7 @@ impl<B: Backend> State<B> {
     pub(crate) fn lane_of(&self, stream: StreamId, pool: PoolId) -> &Lane<B> {
         // The coordinator's lock is taken first, so that two threads do not open two lanes for one stream.
         let mut coordinator = self.coordinator.lock();
+        coordinator.know_stream(stream);
         if let Some(shard) = coordinator.shard_of(stream, pool) {
             return self.lane(shard);
         }
@@ -297,11 +298,11 @@ impl<B: Backend> State<B> {
         if this.waiters.load(Ordering::Relaxed) != 0 {
             this.retire_ready()?;
         }
-        let usable = this.usable(lane)?;
+        let by = Requester { stream: asked.stream, usable: this.usable(lane, asked.stream)? };
         let clock = this.count_search(want.side);
         let hit = {
             let mut state = lane.lock();
-            let hit = state.shard.allocate(want, clock, usable);
+            let hit = state.shard.allocate(want, clock, by);
             if let Some(grant) = &hit {
                 state.hold(this);
                 state.granted(asked, want.requested, grant);
@@ -325,11 +326,11 @@ impl<B: Backend> State<B> {
     }
 
     /// Returns the tick up to which memory freed on a stream may be handed out there again.
-    fn usable(&self, lane: &Lane<B>) -> Result<Tick, Error<B::Error>> {
+    fn usable(&self, lane: &Lane<B>, stream: StreamId) -> Result<Tick, Error<B::Error>> {
         match self.reuse {
             Reuse::InOrder => Ok(Tick(u64::MAX)),
-            Reuse::AfterSubmit => Ok(Tick(lane.mark(&self.backend).0.saturating_sub(1))),
-            Reuse::AfterDone => lane.reached(&self.backend).map_err(|e| Error::driver("reached", e)),
+            Reuse::AfterSubmit => Ok(Tick(lane.mark(&self.backend, stream).0.saturating_sub(1))),
+            Reuse::AfterDone => lane.reached(&self.backend, stream).map_err(|e| Error::driver("reached", e)),
         }
     }
 
@@ -357,9 +358,9 @@ impl<B: Backend> State<B> {
     pub(crate) fn free(lane: &LaneRef<B>, held: &Held) -> Option<Arc<Self>> {
         let home: &Lane<B> = lane;
         let state = home.owner();
-        let tick = home.mark(&state.backend);
         let clock = if state.is_plain() { 0 } else { state.clocks()[held.side as usize] };
         let mut inner = home.lock();
+        let tick = home.mark(&state.backend, inner.shard.user_of(held.block));
         match inner.shard.free(held.block, tick, clock) {
             Freed::Done { unsettled: false } if !inner.looks_back() => None,
             freed => Self::freed(lane, inner, held, freed),
@@ -374,9 +375,9 @@ impl<B: Backend> State<B> {
         let state = home.owner();
         let backend = &state.backend;
         state.tell_free(home, out);
-        let tick = home.mark(backend);
         let clock = if state.is_plain() { 0 } else { state.clocks()[held.side as usize] };
         let mut inner = home.lock();
+        let tick = home.mark(backend, inner.shard.user_of(held.block));
         let base = if inner.watch.is_some() { inner.segment_base(backend, out.slot) } else { 0 };
         let freed = inner.shard.free(held.block, tick, clock);
         inner.freed(held.block, out, base, matches!(freed, Freed::Done { .. }));
@@ -469,7 +470,7 @@ impl<B: Backend> State<B> {
         if self.reuse == Reuse::InOrder {
             return Ok(());
         }
-        let streams: Vec<_> = self.lanes().map(|lane| lane.stream).collect();
+        let streams = self.coordinator.lock().streams();
         self.retire_on(&streams)
     }
 

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::panic::Location;
 
-use millpond_backend::{Backend, Point, StreamId, Tick};
+use millpond_backend::{Backend, Point, StreamId};
 use millpond_core::settings::Scrub;
-use millpond_core::{Grant, PoolId, Want};
+use millpond_core::{Grant, PoolId, Requester, Want};
 
 use crate::allocator::Handle;
 use crate::buffer::Buffer;
@@ -24,17 +24,19 @@ mod typed;
 
 /// A stream to allocate on. Cheap to clone; clones are the same stream.
 ///
-/// Threads that work on different streams do not wait for each other in the allocator.
+/// Threads that work on different streams do not wait for each other in the allocator, except under `paged`, where all
+/// streams of a pool have their memory together.
 pub struct Stream<B: Backend> {
     handle: Arc<Handle<B>>,
     lane: LaneRef<B>,
+    id: StreamId,
     /// The bond to the pool that it allocates in, if that is a private one.
     bond: Option<Bond<B>>,
 }
 
 impl<B: Backend> Stream<B> {
-    pub(crate) fn new(handle: Arc<Handle<B>>, lane: LaneRef<B>) -> Self {
-        Self { handle, lane, bond: None }
+    pub(crate) fn new(handle: Arc<Handle<B>>, lane: LaneRef<B>, id: StreamId) -> Self {
+        Self { handle, lane, id, bond: None }
     }
 
     /// Bonds the stream to the private pool of its lane.
@@ -61,7 +63,7 @@ impl<B: Backend> Stream<B> {
 
     /// Returns its number with the backend.
     pub fn id(&self) -> StreamId {
-        self.lane.stream
+        self.id
     }
 
     /// Returns the pool that it allocates in: the default pool, or the private pool that
@@ -74,7 +76,7 @@ impl<B: Backend> Stream<B> {
     /// driver call.
     pub fn point(&self) -> Point {
         let state = self.lane.owner();
-        let point = state.mark(self.lane.stream);
+        let point = state.mark(self.id);
         if state.sinks.is_told() {
             state.sinks.tell(&Event::Mark { point });
         }
@@ -158,14 +160,14 @@ impl<B: Backend> Stream<B> {
         if !lane.holds() {
             return None;
         }
-        let grant = lane.shard.allocate(&want, 0, Tick(u64::MAX))?;
+        let grant = lane.shard.allocate(&want, 0, Requester::in_order(self.id))?;
         lane.granted(asked, bytes, &grant);
         drop(lane);
         if grant.unsettled {
             state.settle(self.lane.shard);
         }
         if state.sinks.is_told() {
-            state.tell_grant(&self.lane, self.lane.stream, bytes, &grant);
+            state.tell_grant(&self.lane, self.id, bytes, &grant);
         }
         Some(self.buffer(&want, &grant))
     }
@@ -179,7 +181,7 @@ impl<B: Backend> Stream<B> {
         {
             let mut lane = self.lane.lock();
             if lane.holds()
-                && let Some(grant) = lane.shard.allocate(&want, 0, Tick(u64::MAX))
+                && let Some(grant) = lane.shard.allocate(&want, 0, Requester::in_order(self.id))
             {
                 drop(lane);
                 if grant.unsettled {
@@ -194,7 +196,7 @@ impl<B: Backend> Stream<B> {
     /// Returns the buffer of a hit.
     #[inline(always)]
     fn buffer(&self, want: &Want, grant: &Grant) -> Buffer<B> {
-        Buffer::new(self.lane.clone(), self.lane.stream, want, grant)
+        Buffer::new(self.lane.clone(), self.id, want, grant)
     }
 
     #[inline(never)]
@@ -204,7 +206,7 @@ impl<B: Backend> Stream<B> {
         site: Site,
         prepare: impl FnOnce() -> Result<(), Error<B::Error>>,
     ) -> Result<Buffer<B>, Error<B::Error>> {
-        let asked = Asked { stream: self.lane.stream, site };
+        let asked = Asked { stream: self.id, site };
         if let Some(buffer) = self.watched_hit(bytes, &asked) {
             return Ok(buffer);
         }
@@ -216,17 +218,17 @@ impl<B: Backend> Stream<B> {
     #[inline(never)]
     fn allocate_otherwise(&self, bytes: u64, asked: &Asked) -> Result<Buffer<B>, Error<B::Error>> {
         if bytes == 0 {
-            return Ok(Buffer::empty(self.lane.clone(), &self.handle.state));
+            return Ok(Buffer::empty(self.lane.clone(), self.id, &self.handle.state));
         }
         let state = &self.handle.state;
         let want = state.sizes.want(bytes).ok_or(Error::TooLarge { requested: bytes })?;
         let (grant, lane) = State::allocate(state, &self.lane, &want, asked)?;
         if state.sinks.is_told() {
-            state.tell_grant(lane, self.lane.stream, bytes, &grant);
+            state.tell_grant(lane, self.id, bytes, &grant);
         }
-        let mut buffer = Buffer::new(LaneRef::new(lane), self.lane.stream, &want, &grant);
+        let mut buffer = Buffer::new(LaneRef::new(lane), self.id, &want, &grant);
         if state.scrub != Scrub::Off {
-            state.scrub(self.lane.shard, &mut buffer)?;
+            state.scrub(&mut buffer)?;
         }
         Ok(buffer)
     }
@@ -234,12 +236,12 @@ impl<B: Backend> Stream<B> {
 
 impl<B: Backend> Clone for Stream<B> {
     fn clone(&self) -> Self {
-        Self { handle: Arc::clone(&self.handle), lane: self.lane.clone(), bond: self.bond.clone() }
+        Self { handle: Arc::clone(&self.handle), lane: self.lane.clone(), id: self.id, bond: self.bond.clone() }
     }
 }
 
 impl<B: Backend> fmt::Debug for Stream<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Stream({})", self.lane.stream.0)
+        write!(f, "Stream({})", self.id.0)
     }
 }

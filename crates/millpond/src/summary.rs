@@ -29,11 +29,11 @@ enum Quantity {
 /// `device` is the number in the title. With `abbreviated`, the rows of the large and the small pool are left out.
 /// Where `pages` counts any, a section that PyTorch does not have ends the table: pages created and released; their
 /// mappings in windows, with those that the driver has unmapped; requests that were served through a window that was
-/// kept; pieces of free memory that were taken behind device-side waits; and blocks that were lent. A section on the
-/// slack follows: the most that was live, the most that may be reserved for it, what is reserved beyond that, and the
-/// freed memory that work in flight pins, with the part of each stream and, below it, the free memory that the stream
-/// itself was the last to use. With `usage` a section describes the use of the device's memory: the parts add up to
-/// what is used, except for the remainders that each cell drops.
+/// kept; and pieces of free memory that were taken after device-side waits. A section on the slack follows: the most
+/// that was live, the most that may be reserved for it, what is reserved beyond that, and the freed memory that work in
+/// flight pins, with the part of each stream and, below it, the free memory that the stream itself was the last to use.
+/// With `usage` a section describes the use of the device's memory: the parts add up to what is used, except for the
+/// remainders that each cell drops.
 ///
 /// Each cell is a whole number: bytes step up a unit (B, KiB, ... PiB) while the value is 768 * 1024 or more, counts
 /// (none, K, M) while it is 750,000 or more, and the remainder is dropped. A pool's cell has the unit of the cell of
@@ -115,7 +115,6 @@ fn page_section(table: &mut String, pages: &PageStats) {
         ("      in windows", [Some(pages.shadows), None, Some(pages.moved), Some(pages.unmapped)]),
         ("Windows used again", [None, None, Some(pages.returned), None]),
         ("Behind a wait", [None, None, Some(pages.moved_behind_wait), None]),
-        ("Blocks lent", [None, None, Some(pages.lent), None]),
     ];
     for (name, values) in rows {
         let cells = values.map(|value| value.map_or(String::new(), |value| cell(value, value, Quantity::Count)));
@@ -400,7 +399,6 @@ mod tests {
             moved: 1_234_567,
             moved_behind_wait: 5,
             returned: 40,
-            lent: 9,
             shadows: 120,
             unmapped: 197,
         };
@@ -410,7 +408,6 @@ mod tests {
 |       in windows      |     120    |            |    1234 K  |     197    |
 | Windows used again    |            |            |      40    |            |
 | Behind a wait         |            |            |       5    |            |
-| Blocks lent           |            |            |       9    |            |
 |---------------------------------------------------------------------------|
 | Most memory live      |   1000 MiB |            |            |            |
 | Allowed by the slack  |   1050 MiB |            |            |            |

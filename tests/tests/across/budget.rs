@@ -62,7 +62,7 @@ fn the_budget_is_asked_for_once_and_only_before_something_is_created() {
         let (first, asks, creates) = asked(100 * MIB, &one);
         assert_eq!((asks, creates > 0), (1, true), "{policy:?}");
         drop(first);
-        // Under `paged` one stream lends the other what is free, or it is gathered.
+        // Under `paged` the streams have what is free together, as it is or gathered.
         for (bytes, stream) in [(100 * MIB, &one), (60 * MIB, &two), (90 * MIB, &two), (200 * MIB, &two)] {
             let (held, asks, creates) = asked(bytes, stream);
             assert_eq!(asks, u64::from(creates > 0), "{policy:?}: {bytes} bytes, {creates} calls that create");

@@ -18,7 +18,7 @@ fn a_buffer_tells_what_the_typed_form_tells() {
     assert_eq!((second.len(), second.capacity(), second.offset()), (500, 512, 1024));
     assert_eq!((second.address(), second.segment_id()), (typed.address(), typed.segment_id()));
     assert_eq!(second.address().unwrap() - first.address().unwrap(), 1024);
-    assert_eq!((second.stream(), second.lent_by()), (stream.id(), None));
+    assert_eq!(second.stream(), stream.id());
     assert_eq!(second.readiness(), Readiness::Fresh);
     assert!(!second.is_empty() && stream.allocate(0).unwrap().is_empty());
     assert_ne!(stream.id(), other.id());

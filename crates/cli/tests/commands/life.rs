@@ -106,22 +106,22 @@ fn work_in_flight_costs_memory_or_waits() {
 #[test]
 fn kernels_run_on_a_simulated_clock() {
     let file = trace("bert_multistream");
-    // `tight` waits so often that two passes are needed until it is known how streams share the device.
     let timed = |work| rows(&["--policy", "tight,paged,classic", "--passes", "2", "--in-flight", work, &file]);
     let (small, large) = (timed("20us:small"), timed("20us"));
     let life = |row: &Value| ratio(row, "life_reserved_over_live");
     let time = |row: &Value| row["warm_ns_per_event"].as_f64().expect("a number");
     let [tight, paged, classic] = [0, 1, 2].map(|at| time(&small[at]));
-    assert!(tight > 2.0 * classic && paged < 1.3 * classic, "{tight} {paged} {classic}");
-    assert!(life(&small[1]) > 2.0 && life(&small[0]) < 1.12, "{} {}", small[0], small[1]);
+    assert!(tight > 2.0 * classic && paged < 1.6 * classic, "{tight} {paged} {classic}");
+    assert!((1.4..1.6).contains(&life(&small[1])) && life(&small[0]) < 1.12, "{} {}", small[0], small[1]);
     let [tight, paged, alone] = [0, 1, 2].map(|at| time(&large[at]));
     assert!(alone > 3.0 * classic, "one kernel at a time: {alone}, side by side: {classic}");
     assert!(tight < 1.02 * alone && paged < 1.02 * alone, "waits are free: {tight} {paged} {alone}");
     assert!(life(&large[1]) < 1.12, "nor is memory spent: {}", large[1]);
     let cold = |row: &Value| row["cold_ns_per_event"].as_f64().expect("a number");
     assert!(cold(&large[1]) < 1.02 * cold(&large[2]), "{} {}", large[1], large[2]);
-    let told = |rows: &[Value]| [0, 1].map(|at: usize| rows[at]["slack_stats"]["sharing"].clone());
-    assert_eq!((told(&small), told(&large)), (["side by side"; 2].map(Value::from), ["in turn"; 2].map(Value::from)));
+    // `tight` asks fewer streams, and spends nothing whatever it finds out.
+    let told = |rows: &[Value]| rows[1]["slack_stats"]["sharing"].clone();
+    assert_eq!((told(&small), told(&large)), ("side by side".into(), "in turn".into()));
     assert_eq!(small[0]["in_flight"], "20.0 us in small kernels");
     assert_eq!(timed("20us:small")[1]["warm_ns_per_event"], small[1]["warm_ns_per_event"], "the clock is simulated");
 }

@@ -139,7 +139,7 @@ fn json_has_one_value_a_line_with_the_agreed_keys() {
     assert!((ratio - 1.257).abs() < 0.001, "{ratio}");
     assert!(row.get("stats").is_none() && row.get("memory_summary").is_none());
     let pages = row["page_stats"].as_object().expect("an object");
-    assert!(pages.len() == 9 && pages.values().all(|count| count == 0), "classic has no pages: {pages:?}");
+    assert!(pages.len() == 8 && pages.values().all(|count| count == 0), "classic has no pages: {pages:?}");
 }
 
 #[test]

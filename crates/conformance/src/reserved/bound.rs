@@ -1,7 +1,7 @@
 //! How much more than what is live a program may have reserved.
 
 use millpond::settings::{Growth, Policy, Segments, Variant};
-use millpond_backend::Caps;
+use millpond_backend::{Caps, Reuse};
 
 use super::NAMES;
 
@@ -19,9 +19,15 @@ const EXPANDABLE: [[f64; 2]; NAMES.len()] =
 const DIRECT: [[f64; 2]; NAMES.len()] =
     [[1.05, 1.35], [1.05, 1.40], [1.05, 1.20], [1.05, 1.30], [1.05, 2.15], [1.20, 1.20], [1.60, 1.60]];
 
-/// The bounds of `paged` with work in flight: `balanced` creates pages up to 2.2 times what is live, and 8 MiB, while
-/// streams are behind.
-const BALANCED: [f64; NAMES.len()] = [1.18, 1.30, USUAL, 1.55, 2.27, USUAL, 2.27];
+/// The bounds of `paged` with work in flight that streams may wait for on the device. `balanced` creates pages up to
+/// 1.5 times what is live, and 8 MiB, while streams are behind.
+const BALANCED: [f64; NAMES.len()] = [1.30, 1.45, USUAL, 1.55, 1.60, USUAL, 1.60];
+
+/// The bounds of `paged` with work in flight where a stream cannot wait for another one on the device, or not even its
+/// own work is in order before it is submitted; and where it is not before it is done. What the device still uses then
+/// serves nobody, whatever the growth, and most of these programs have several times as much in flight as is live.
+const UNORDERED: [f64; NAMES.len()] = [1.35, 1.55, USUAL, 1.55, 2.00, 1.30, 1.60];
+const AFTER_DONE: [f64; NAMES.len()] = [1.60, 1.80, 1.30, 1.80, 2.80, 1.35, 1.60];
 
 /// Returns how many times what was active a program may have reserved at most.
 pub(super) fn bound(program: usize, policy: &Variant, in_flight: bool, caps: &Caps) -> f64 {
@@ -41,6 +47,7 @@ fn of_pages(program: usize, growth: Growth, in_flight: bool, caps: &Caps) -> f64
     let name = NAMES[program];
     // Each pool has its own slack, and a pipeline's stages free what other stages use.
     let usual = match name {
+        "pools" if caps.reuse != Reuse::InOrder => 1.30,
         "pools" => 1.18,
         "pipeline" => 1.15,
         // A thread passes over what another one has claimed, so chance decides. Of 1,500 runs on the simulated device
@@ -48,9 +55,15 @@ fn of_pages(program: usize, growth: Growth, in_flight: bool, caps: &Caps) -> f64
         "threads" => 1.60,
         _ => USUAL,
     };
-    // Without device-side waits memory is created while others use what is free, whatever the growth.
-    let creates = growth == Growth::Balanced || !caps.stream_wait;
-    let bound = if in_flight && creates { usual.max(BALANCED[program]) } else { usual };
+    // What a stream has used at other addresses may be in order later.
+    let reuse = caps.pages.map_or(caps.reuse, |pages| caps.reuse.max(pages.alias_reuse));
+    let in_flight_alone = match (reuse, caps.stream_wait) {
+        (Reuse::AfterDone, _) => AFTER_DONE[program],
+        (Reuse::AfterSubmit, _) | (_, false) => UNORDERED[program],
+        _ if growth == Growth::Balanced => BALANCED[program],
+        _ => usual,
+    };
+    let bound = if in_flight { usual.max(in_flight_alone) } else { usual };
     bound + if in_flight { 4.0 } else { 1.0 } * of_large_pages(caps)
 }
 

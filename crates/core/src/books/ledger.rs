@@ -14,7 +14,7 @@ pub struct WasteLedger {
     pub ready_bytes: u64,
     /// Bytes in blocks that the program has freed and that wait for a point.
     pub waiting_bytes: u64,
-    /// Free bytes that another stream may still use: whoever gets them comes after that, by a device-side wait where
+    /// Free bytes that several streams may still use: whoever gets them comes after that, by a device-side wait where
     /// the device has those.
     pub guarded_bytes: u64,
     /// Free bytes inside a segment (or page) that live or waiting blocks pin.

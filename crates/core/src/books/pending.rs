@@ -65,8 +65,11 @@ impl Pending {
         self.queues.len()
     }
 
-    /// Returns the streams that blocks wait for.
+    /// Returns the streams that blocks wait for. Costs a look at each stream if there are any.
     pub(crate) fn waited_for(&self) -> Vec<StreamId> {
+        if self.waiters == 0 {
+            return Vec::new();
+        }
         let waited = self.queues.iter().enumerate().filter(|(_, queue)| !queue.is_empty());
         waited.map(|(stream, _)| StreamId(stream as u32)).collect()
     }
@@ -109,18 +112,6 @@ impl Pending {
         *known = point.tick.max(*known);
     }
 
-    /// Returns whether each stream is done with all that it had when it was asked last, where these points, at most one
-    /// of each stream, are reached by now.
-    pub(crate) fn is_done(&self, reached: &[Point]) -> bool {
-        let behind = self.reached.iter().zip(&self.asked).filter(|(reached, asked)| reached < asked).count();
-        let catches_up = |point: &&Point| {
-            let at = point.stream.0 as usize;
-            let asked = self.asked.get(at).copied().unwrap_or_default();
-            asked <= point.tick && self.reached.get(at).is_some_and(|&known| known < asked)
-        };
-        reached.iter().filter(catches_up).count() == behind
-    }
-
     /// Returns whether the device was seen to be behind a point: it is not known to be reached, although its stream was
     /// asked since. Of what other threads have done after that nothing is known.
     pub(crate) fn is_behind(&self, point: Point) -> bool {
@@ -143,6 +134,11 @@ impl Pending {
     /// Returns the newest tick of a stream that is known to be reached.
     pub(crate) fn reached(&self, stream: StreamId) -> Tick {
         self.reached[stream.0 as usize]
+    }
+
+    /// Returns the newest ticks that are known to be reached, by the number of the stream.
+    pub(crate) fn all_reached(&self) -> impl Iterator<Item = Tick> {
+        self.reached.iter().copied()
     }
 
     /// Returns whether a point is known to be reached.
@@ -242,19 +238,6 @@ mod tests {
         assert!(!book.is_reached(at(5)) && book.can_be_waited_for(at(5)), "it is asked anew");
         book.note_reached(stream, Tick(5));
         assert!(book.is_reached(at(5)));
-    }
-
-    /// What a stream had when it was asked counts, whether that is known to be reached or is by now.
-    #[test]
-    fn the_device_is_done_once_each_stream_has_reached_what_it_had() {
-        let mut book = Pending::default();
-        let at = |stream, tick| Point { stream: StreamId(stream), tick: Tick(tick) };
-        assert!(book.is_done(&[]) && book.is_done(&[at(3, 9)]), "nothing was asked");
-        [at(0, 5), at(1, 7)].into_iter().for_each(|point| book.note_asked(point));
-        assert!(book.is_done(&[at(0, 5), at(1, 8)]));
-        assert!(!book.is_done(&[at(0, 5), at(1, 6)]) && !book.is_done(&[at(0, 9), at(2, 9)]));
-        book.note_reached(StreamId(1), Tick(7));
-        assert!(book.is_done(&[at(0, 6)]) && book.is_done(&[at(1, 7), at(0, 5)]) && !book.is_done(&[at(1, 9)]));
     }
 
     #[test]

@@ -39,6 +39,14 @@ impl Points {
         self.0.iter().find(|known| known.stream == stream).map(|known| known.tick)
     }
 
+    /// Returns the point, if there is just one.
+    pub(crate) fn only(&self) -> Option<Point> {
+        match self.0[..] {
+            [point] => Some(point),
+            _ => None,
+        }
+    }
+
     /// Returns the number of points.
     pub fn len(&self) -> usize {
         self.0.len()

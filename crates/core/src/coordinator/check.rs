@@ -40,22 +40,17 @@ impl Coordinator {
         assert_eq!(ledger.total(), self.reserved_bytes(), "the waste ledger {ledger:?} against reserved bytes");
         self.check_pages(&mapped);
         self.check_windows();
-        self.check_pools(shards);
+        self.check_pools();
         self.pending.check();
         self.check_peaks(shards);
     }
 
-    /// P2: a page is mapped in shards of one pool only, and memory that is away is of the pool of its window.
-    fn check_pools(&self, shards: &mut dyn Shards) {
+    /// P2: a page is mapped in one shard only.
+    fn check_pools(&self) {
         for (id, page) in self.pages.iter() {
             let Some(home) = page.home else { continue };
-            let elsewhere = page.windows.iter().find(|at| self.pool_of(at.shard) != self.pool_of(home.shard));
-            assert_eq!(elsewhere, None, "page {} of {} is mapped for another pool", id.0, self.pool_of(home.shard));
-        }
-        for id in self.shard_ids() {
-            let lenders = shards.with(id, |shard| shard.lenders());
-            let elsewhere = lenders.into_iter().find(|&lender| self.pool_of(lender) != self.pool_of(id));
-            assert_eq!(elsewhere, None, "a window of {} has memory of another pool", self.pool_of(id));
+            let elsewhere = page.windows.iter().find(|at| at.shard != home.shard);
+            assert_eq!(elsewhere, None, "page {} of {:?} is mapped for another pool", id.0, home.shard);
         }
     }
 

@@ -15,13 +15,13 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::fmt;
 
-use millpond_backend::{Point, StreamId};
+use millpond_backend::{Point, Reuse, StreamId};
 
 use super::{Coordinator, Shards};
 use crate::ids::{BlockId, PoolId, ShardId};
 use crate::last_use::LastUse;
 use crate::meter::SplitChange;
-use crate::shard::{Grant, Mark, Piece, Shard, Spot, Stands};
+use crate::shard::{Grant, Mark, Shard, Spot, Stands};
 use crate::size::Want;
 
 /// The live blocks of a private pool at one moment, with their places. It holds no memory and no reference to the pool.
@@ -58,7 +58,7 @@ impl Checkpoint {
 pub struct Restored {
     /// The shard that it belongs to.
     pub shard: ShardId,
-    /// The stream that it is for. Where it is lent, the shard belongs to another one.
+    /// The stream that it is for.
     pub stream: StreamId,
     /// What was asked for.
     pub want: Want,
@@ -134,11 +134,12 @@ impl Coordinator {
     pub fn checkpoint(&self, pool: PoolId, shards: &mut dyn Shards) -> Checkpoint {
         let mut marks = Vec::new();
         for id in self.shards_of(pool) {
-            for (block, pieces) in shards.with(id, |shard| shard.live_by_place()) {
-                let spot = |piece: &Piece| shards.with(piece.shard, |shard| shard.spot(piece.block));
-                let pieces = pieces.iter().map(spot).collect();
-                marks.push(shards.with(id, |shard| shard.mark_of(block, pieces)));
-            }
+            shards.with(id, |shard| {
+                for (block, pieces) in shard.live_by_place() {
+                    let pieces = pieces.into_iter().map(|piece| shard.spot(piece)).collect();
+                    marks.push(shard.mark_of(block, pieces));
+                }
+            });
         }
         Checkpoint { pool, marks }
     }
@@ -161,7 +162,7 @@ impl Coordinator {
         let mut leaves: BTreeSet<Named> = leaving.iter().copied().collect();
         for &(id, block) in leaving {
             let pieces = shards.with(id, |shard| shard.pieces_of(block));
-            leaves.extend(pieces.iter().map(|piece| (piece.shard, piece.block)));
+            leaves.extend(pieces.into_iter().map(|piece| (id, piece)));
         }
         self.look_at(pool, to, &leaves, shards).map(drop)
     }
@@ -197,8 +198,7 @@ impl Coordinator {
             if grant.unsettled {
                 self.settle(id, shards);
             }
-            let home = self.stream_of(id);
-            let stream = mark.used_on.first().copied().filter(|_| mark.is_lent).unwrap_or(home);
+            let stream = mark.user;
             let want = Want { requested: mark.requested, rounded: grant.size, side: mark.spot.side };
             restored.push(Restored { shard: id, stream, want, grant: Grant { unsettled: false, ..grant } });
         }
@@ -227,7 +227,7 @@ impl Coordinator {
         let mut waiting = BTreeSet::new();
         for id in self.shards_of(pool) {
             let pieces = shards.with(id, |shard| shard.pieces_of_pending());
-            waiting.extend(pieces.iter().map(|piece| (piece.shard, piece.block)));
+            waiting.extend(pieces.into_iter().map(|piece| (id, piece)));
         }
         let (mut points, mut has_pending) = (Vec::new(), false);
         let mut from = None;
@@ -252,11 +252,10 @@ impl Coordinator {
                     Stands::Gone => return Err(Obstacle::Gone { bytes }),
                 }
             }
-            // A home's own stream comes after what it did there. At other addresses, and on other streams, it may not.
-            let home = self.stream_of(spot.shard);
-            let is_own = mark.pieces.is_none() && !mark.is_lent;
+            // A stream comes after what it did there itself. At other addresses it may not.
+            let is_own = mark.pieces.is_none() && self.reuse_anywhere() == Reuse::InOrder;
             let found = shards.with(spot.shard, |shard| shard.points_at(spot, hint));
-            points.extend(found.into_iter().filter(|point| !is_own || point.stream != home));
+            points.extend(found.into_iter().filter(|point| !is_own || point.stream != mark.user));
         }
         if has_pending {
             points.extend(self.outstanding_in(pool, shards));
@@ -295,7 +294,7 @@ fn claim(to: &Checkpoint, shards: &mut dyn Shards) -> Vec<Vec<Claimed>> {
             continue;
         }
         let hint = hint_for(spot, from);
-        let (block, change) = shards.with(spot.shard, |shard| shard.claim_spot(spot, hint));
+        let (block, change) = shards.with(spot.shard, |shard| shard.claim_spot(spot, to.marks[mark].user, hint));
         from = Some((spot.shard, spot.slot, block));
         claimed[mark].push((block, change, piece.unwrap_or(0)));
     }
@@ -313,10 +312,8 @@ fn open(mark: &Mark, ground: &[Claimed], shards: &mut dyn Shards) -> Grant {
             shard.goes_away(block);
             shard.last_use_of(block)
         });
-        // What was used at other homes is over.
-        let is_own = home.shard == mark.spot.shard;
-        last_use = last_use.max(if is_own { used } else { LastUse::at(millpond_backend::Tick::ZERO) });
-        pieces.push(Piece { shard: home.shard, block });
+        last_use = last_use.max(used);
+        pieces.push(block);
     }
     shards.with(mark.spot.shard, |shard| shard.open_again(mark, pieces, last_use))
 }

@@ -176,22 +176,41 @@ impl Coordinator {
         }
     }
 
-    /// Opens the shard of a stream and a pool. The caller keeps it and lends it back through [`Shards`], under ids that
-    /// count up from 0. A pool that does not exist is added, without a reference.
+    /// Opens the shard of a stream and a pool, or of all streams of the pool under `paged`. The caller keeps it and
+    /// lends it back through [`Shards`], under ids that count up from 0. A pool that does not exist is added, without a
+    /// reference.
     pub fn open_shard(&mut self, stream: StreamId, pool: PoolId) -> Shard {
         let live = self.most_live();
         self.pools.know(pool, live);
         let id = ShardId(u32::try_from(self.shards.len()).unwrap_or(u32::MAX));
         self.shards.push((stream, pool));
         self.holders.push_back(id);
-        if !self.streams.contains(&stream) {
-            self.streams.push(stream);
-        }
-        self.pending.know_stream(stream);
+        self.know_stream(stream);
         let rules = Rules::new(self.settings_in(pool), self.facts.reuse).on(self.facts.pages).within(pool);
         let mut shard = Shard::new(id, stream, pool, rules);
         shard.set_flags(self.pools.flags(pool));
         shard
+    }
+
+    /// Notes that a stream requests memory from now on, of a shard that may be another one's.
+    pub fn know_stream(&mut self, stream: StreamId) {
+        if !self.streams.contains(&stream) {
+            self.streams.push(stream);
+        }
+        self.pending.know_stream(stream);
+    }
+
+    /// Returns whether a stream has requested memory.
+    pub fn knows_stream(&self, stream: StreamId) -> bool {
+        self.streams.contains(&stream)
+    }
+
+    /// Returns when a stream may have memory again that it freed, at whatever address it used it.
+    pub(crate) fn reuse_anywhere(&self) -> Reuse {
+        match self.facts.pages.filter(|_| self.traits.source == Source::Pages) {
+            Some(pages) => self.facts.reuse.max(pages.alias_reuse),
+            None => self.facts.reuse,
+        }
     }
 
     /// Returns the settings.

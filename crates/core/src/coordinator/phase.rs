@@ -19,7 +19,7 @@ use crate::policy::paged::Work;
 ///             ├──▶ Asked(Segment) ──▶ Serve ──▶ granted       a plain segment
 ///             ├──▶ Extend ◀──▶ Asked(Pages) ──▶ granted       an expandable segment
 ///             │                └──▶ Calls ──▶ Asked(Pages)    a failed extension is undone
-///             ├──▶ Window ◀──▶ Asked(Waits, Pages) ──▶ granted   `paged`: pages, windows, loans
+///             ├──▶ Window ◀──▶ Asked(Waits, Pages) ──▶ granted   `paged`: free blocks, pages, windows
 ///             └──▶ Over                                       refused, served or done
 /// ```
 #[derive(Debug)]

@@ -4,13 +4,14 @@
 //! there is something for the shell to do; [`Coordinator::learn`] takes in what came of it. Where a plan stands on the
 //! ladder of its policy, and what comes next, is a table in the policy's folder.
 
-use millpond_backend::Tick;
+use millpond_backend::{Reuse, StreamId, Tick};
 
 use super::phase::{Asked, Phase, Turned};
 use super::step::{Outcome, Step};
 use super::turn::Standing;
 use super::{Coordinator, Shards};
 use crate::ids::{PoolId, ShardId};
+use crate::shard::Requester;
 use crate::size::Want;
 
 /// What a plan is for.
@@ -34,6 +35,8 @@ pub(crate) struct Request {
     pub(crate) goal: Goal,
     /// The counts of searches on the small and on the large side when the request came.
     pub(crate) clocks: [u64; 2],
+    /// The stream that requests, where that is not the one that the shard was opened for.
+    pub(crate) stream: Option<StreamId>,
     /// The requesting stream's open tick when the request came: lower ticks were submitted.
     pub(crate) open: Tick,
     /// How much the device's budget allows until nothing else serves the request.
@@ -94,7 +97,8 @@ pub struct Plan {
 
 impl Plan {
     fn new(goal: Goal, clocks: [u64; 2]) -> Self {
-        let request = Request { goal, clocks, open: Tick::ZERO, allowance: Allowance::Any, is_short: false };
+        let stream = None;
+        let request = Request { goal, clocks, stream, open: Tick::ZERO, allowance: Allowance::Any, is_short: false };
         Self {
             request,
             standing: Standing::default(),
@@ -108,6 +112,12 @@ impl Plan {
     /// large side.
     pub fn allocate(shard: ShardId, want: Want, clocks: [u64; 2]) -> Self {
         Self::new(Goal::Allocate(shard, want), clocks)
+    }
+
+    /// Says which stream requests. Without this it is the one that the shard was opened for.
+    pub fn for_stream(mut self, stream: StreamId) -> Self {
+        self.request.stream = Some(stream);
+        self
     }
 
     /// Says which tick of the requesting stream was open when the request came. What it covers, and what comes later,
@@ -149,6 +159,18 @@ impl Plan {
 }
 
 impl Coordinator {
+    /// Returns the stream that a plan requests memory for, as shards see it.
+    pub(crate) fn requester_of(&self, plan: &Plan) -> Requester {
+        let (shard, _) = plan.request.allocation();
+        let stream = plan.request.stream.unwrap_or_else(|| self.stream_of(shard));
+        let usable = match self.facts.reuse {
+            Reuse::InOrder => Tick(u64::MAX),
+            Reuse::AfterSubmit => Tick(plan.request.open.0.saturating_sub(1)),
+            Reuse::AfterDone => self.pending.reached(stream),
+        };
+        Requester { stream, usable }
+    }
+
     /// Takes in how many bytes the device's budget leaves beside what is reserved; `None` if it cannot be told.
     fn heed_budget(&self, plan: &mut Plan, left: Option<u64>) {
         plan.request.allowance = match left {
@@ -238,7 +260,6 @@ impl Coordinator {
                 then.told()
             }
             (Asked::Points(then), Outcome::Polled { reached, open, closed, asked, time }) => {
-                self.paging.pace.note_asked(&asked, self.pending.is_done(&reached));
                 asked.into_iter().for_each(|point| self.pending.note_asked(point));
                 if let Some(time) = time {
                     self.note_pace(&reached, (&closed, time), shards);

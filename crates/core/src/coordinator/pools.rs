@@ -14,6 +14,7 @@ use super::step::Step;
 use super::{Coordinator, Shards};
 use crate::ids::{PoolId, ShardId, Side};
 use crate::looks;
+use crate::policy::Source;
 use crate::settings::PoolFlags;
 use crate::stats::PoolStats;
 
@@ -97,9 +98,10 @@ impl Coordinator {
             return None;
         }
         let allowing: Vec<_> = self.pools.private().filter(|&pool| self.pools.flags(pool).use_on_oom).collect();
-        for lender in allowing.into_iter().filter_map(|pool| self.shard_of(self.stream_of(shard), pool)) {
+        let by = self.requester_of(plan);
+        for lender in allowing.into_iter().filter_map(|pool| self.shard_of(by.stream, pool)) {
             let may_lend = !self.pools.is_capturing(self.pool_of(lender));
-            let found = shards.with(lender, |lender| may_lend.then(|| lender.find_and_take(&want, 0)).flatten());
+            let found = shards.with(lender, |lender| may_lend.then(|| lender.find_and_take(&want, 0, by)).flatten());
             if let Some(grant) = found {
                 let grant = self.settled(lender, grant, shards);
                 return Some(Phase::end(Step::Lend { lender, grant }));
@@ -134,9 +136,14 @@ impl Coordinator {
         self.pools.private().collect()
     }
 
-    /// Returns the shard of a stream in a pool, if it was opened.
+    /// Returns the shard of a stream in a pool, if it was opened. Under `paged` all streams of a pool have one.
     pub fn shard_of(&self, stream: StreamId, pool: PoolId) -> Option<ShardId> {
-        self.shard_ids().find(|&id| self.stream_of(id) == stream && self.pool_of(id) == pool)
+        self.shard_ids().find(|&id| self.pool_of(id) == pool && (self.is_shared(id) || self.stream_of(id) == stream))
+    }
+
+    /// Returns whether a shard is the home of all streams of its pool.
+    pub(crate) fn is_shared(&self, id: ShardId) -> bool {
+        self.traits_of(id).source == Source::Pages
     }
 
     /// Gives a shard of the stream that has no memory, and whose private pool has no references, to another private
@@ -159,8 +166,8 @@ impl Coordinator {
             let of = self.pool_of(id);
             let is_private = of != PoolId::DEFAULT && pool != PoolId::DEFAULT;
             let is_alike = self.pools.has_source(of) == self.pools.has_source(pool);
-            let is_left =
-                is_private && is_alike && self.stream_of(id) == stream && self.pools.uses(of) == 0 && is_over(of);
+            let is_its = self.is_shared(id) || self.stream_of(id) == stream;
+            let is_left = is_private && is_alike && is_its && self.pools.uses(of) == 0 && is_over(of);
             is_left && shards.with(id, |shard| shard.is_vacant())
         })?;
         let of = self.pool_of(found);
@@ -178,7 +185,6 @@ impl Coordinator {
     pub(super) fn forget_pool(&mut self, pool: PoolId) {
         if self.shards_of(pool).next().is_none() {
             self.pools.forget(pool);
-            self.paging.forget_pool(pool);
         }
     }
 
@@ -230,11 +236,11 @@ impl Coordinator {
         streams
     }
 
-    /// Returns whether a shard's stream cannot wait for others on the device, nor take what they may still use: it is
-    /// being captured, or another stream of its private pool is and may have it take part.
-    pub(crate) fn is_capturing(&self, shard: ShardId) -> bool {
+    /// Returns whether a stream that requests of a shard cannot wait for others on the device, nor take what they may
+    /// still use: it is being captured, or another stream of its private pool is and may have it take part.
+    pub(crate) fn is_capturing(&self, stream: StreamId, shard: ShardId) -> bool {
         self.pending.has_captures()
-            && (self.pending.is_captured(self.stream_of(shard)) || self.pools.is_capturing(self.pool_of(shard)))
+            && (self.pending.is_captured(stream) || self.pools.is_capturing(self.pool_of(shard)))
     }
 
     /// Leaves streams that are being captured out of what the shell is asked: a question or a wait would record an

@@ -84,12 +84,12 @@ impl Coordinator {
     /// Returns whether the request is served from the memory of its own stream once nothing waits any more, where
     /// nothing but the size of a block decides that.
     pub(super) fn fits_after_waits(&self, of: ShardId, want: Want, layout: &[SegmentView]) -> bool {
-        let (stream, pool) = (self.stream_of(of), self.pool_of(of));
+        let (stream, pool, is_shared) = (self.stream_of(of), self.pool_of(of), self.is_shared(of));
         let traits = self.traits_of(of);
         let decides_by_size = traits.keeps == Keeps::Freed
             && traits.slack_of_segments().is_none()
             && self.settings_in(pool).max_split() == u64::MAX;
-        let own = layout.iter().filter(|view| (view.stream, view.pool) == (stream, pool));
+        let own = layout.iter().filter(|view| view.pool == pool && (is_shared || view.stream == stream));
         decides_by_size && own.filter(|view| is_home(view)).any(|view| longest_run(view, want.side) >= want.rounded)
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use millpond_backend::StreamId;
+use millpond_backend::{Reuse, StreamId};
 
 use super::relief::{Lack, Relief};
 use super::{Coordinator, Plan, Shards};
@@ -92,6 +92,8 @@ pub struct Report {
     pub in_private_pools: u64,
     /// What is reserved beyond the slack, and the work that may be the reason.
     pub slack: SlackStats,
+    /// Whether a stream gets memory that it was the last to use again without a wait.
+    pub reuses_in_order: bool,
     /// Whether free pages of every stream serve the request, because the policy is `paged`, and the pool has no source
     /// of its own.
     pub moves_pages: bool,
@@ -128,10 +130,12 @@ impl Coordinator {
     pub(crate) fn report(&self, plan: &Plan, rejected: bool, shards: &mut dyn Shards) -> Report {
         let (shard, want) = plan.request.allocation();
         let layout = self.layout(shards);
-        let (stream, pool) = (self.stream_of(shard), self.pool_of(shard));
+        let (stream, pool) = (self.requester_of(plan).stream, self.pool_of(shard));
+        let is_shared = self.is_shared(shard);
         let ledger = self.ledger(shards);
         let largest = |usable: bool| {
-            let is_own = |view: &&SegmentView| (view.stream, view.pool, view.side) == (stream, pool, want.side);
+            let is_its = |view: &SegmentView| is_shared || (view.stream, view.side) == (stream, want.side);
+            let is_own = |view: &&SegmentView| view.pool == pool && is_its(view);
             let views = layout.iter().filter(|view| !usable || is_own(view));
             views.filter_map(largest_free).max_by_key(|range| range.bytes)
         };
@@ -166,6 +170,7 @@ impl Coordinator {
             by_emptying: Relief::default(),
             in_private_pools: layout.iter().filter(|view| view.pool != PoolId::DEFAULT).map(free_bytes).sum(),
             slack: self.beyond_slack(shards),
+            reuses_in_order: self.reuse_anywhere() == Reuse::InOrder,
             moves_pages,
             has_source: self.has_source(pool),
             refused_addresses: plan.refused_addresses.filter(|_| want.rounded <= most.saturating_sub(allocated)),

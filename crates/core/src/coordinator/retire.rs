@@ -2,22 +2,16 @@
 
 use alloc::vec::Vec;
 
-use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
+use millpond_backend::{Point, Reuse, StreamId, Tick};
 
 use super::{Coordinator, Shards};
 use crate::books::Points;
 use crate::ids::{BlockId, PoolId, ShardId};
-use crate::last_use::LastUse;
 use crate::plant::Plant;
-use crate::policy::Source;
-use crate::shard::Return;
 
 impl Coordinator {
     /// Notes that a freed block waits for these points: the marks of the streams it was used on, and the points it was
-    /// used up to.
-    ///
-    /// Where the block has pages with homes, and streams can wait for each other on the device, it is free at once, for
-    /// whoever comes after these points.
+    /// used up to. At home it is free at once, for whoever comes after these points.
     pub fn pend(
         &mut self,
         shard: ShardId,
@@ -26,8 +20,7 @@ impl Coordinator {
         clocks: [u64; 2],
         shards: &mut dyn Shards,
     ) {
-        // Free memory of a segment serves only its own stream, so no other stream has to come after the points.
-        if !self.guards() || !shards.with(shard, |shard| shard.is_paged(block)) {
+        if !self.is_shared(shard) {
             for point in points {
                 self.pending.pend(shard, block, point);
             }
@@ -36,23 +29,11 @@ impl Coordinator {
             }
             return;
         }
-        let home = self.stream_of(shard);
-        let ahead = |point: &Point| point.stream != home && !self.pending.is_reached(*point);
-        let points: Points = points.into_iter().filter(ahead).collect();
+        let points: Points = points.into_iter().filter(|point| !self.pending.is_reached(*point)).collect();
         let clock = clocks[1];
-        let (unsettled, returns) =
-            shards.with(shard, |shard| (shard.guard(block, points, clock), shard.take_returns()));
-        if unsettled {
+        if shards.with(shard, |shard| shard.guard(block, points, clock)) {
             self.settle(shard, shards);
         }
-        return_home(returns, clocks, shards);
-    }
-
-    /// Returns whether freed blocks are free at once for whoever waits for their points.
-    pub(crate) fn guards(&self) -> bool {
-        let in_order = |pages: PageCaps| pages.alias_reuse == Reuse::InOrder;
-        let is_ordered = self.facts.reuse == Reuse::InOrder && self.facts.pages.is_some_and(in_order);
-        self.traits.source == Source::Pages && is_ordered
     }
 
     /// Returns the number of waits that are outstanding.
@@ -89,35 +70,34 @@ impl Coordinator {
     /// [`retire_ready`](Self::retire_ready) for a plan.
     pub(crate) fn retire(&mut self, clocks: [u64; 2], shards: &mut dyn Shards) {
         self.retire_pending(clocks, shards);
-        if self.guards() {
-            for id in self.shard_ids() {
-                shards.with(id, |shard| shard.prune_guards(|point| self.is_over(point)));
-            }
+        for id in self.shard_ids().filter(|&id| self.is_shared(id)) {
+            self.tell_reached(id, shards);
         }
+    }
+
+    /// Tells a home how far the streams are known to be.
+    pub(crate) fn tell_reached(&self, home: ShardId, shards: &mut dyn Shards) {
+        let early = self.early();
+        shards.with(home, |home| {
+            home.see_reached(self.pending.all_reached().map(|tick| Tick(tick.0.saturating_add(early))));
+        });
     }
 
     /// Does the same without a look at guarded memory.
     pub(crate) fn retire_pending(&mut self, clocks: [u64; 2], shards: &mut dyn Shards) {
         let early = self.early();
-        for stream in 0..self.pending.streams() {
+        let waited_for = if self.pending.waiters() == 0 { 0 } else { self.pending.streams() };
+        for stream in 0..waited_for {
             let usable = Tick(self.pending.reached(StreamId(stream as u32)).0.saturating_add(early));
             while let Some(waiter) = self.pending.take_ready(stream, usable) {
-                let (unsettled, returns) = shards
-                    .with(waiter.shard, |shard| (shard.point_reached(waiter.block, clocks), shard.take_returns()));
-                if unsettled {
+                if shards.with(waiter.shard, |shard| shard.point_reached(waiter.block, clocks)) {
                     self.settle(waiter.shard, shards);
                 }
-                return_home(returns, clocks, shards);
             }
         }
         if self.facts.reuse != Reuse::InOrder {
             self.settle_homes(clocks, shards);
         }
-    }
-
-    /// Returns whether a guard of free memory is over: its point is reached.
-    pub(crate) fn is_over(&self, point: Point) -> bool {
-        self.pending.reached(point.stream).0.saturating_add(self.early()) >= point.tick.0
     }
 
     /// Returns the number of ticks by which a planted bug takes points for reached too early.
@@ -129,12 +109,9 @@ impl Coordinator {
         for id in self.shard_ids() {
             let usable = self.pending.reached(self.stream_of(id));
             // Garbage collection's clock differs by side; blocks that settle take the large one's, the only one read.
-            let settled = shards.with(id, |shard| (shard.settle_home(usable, clocks[1]), shard.take_returns()));
-            let (unsettled, returns) = settled;
-            if unsettled {
+            if shards.with(id, |shard| shard.settle_home(usable, clocks[1])) {
                 self.settle(id, shards);
             }
-            return_home(returns, clocks, shards);
         }
     }
 
@@ -162,14 +139,5 @@ impl Coordinator {
             });
         }
         points.into_vec()
-    }
-}
-
-/// Gives memory back to the shards that have its home. What another stream did there through a window is over, or comes
-/// before the points.
-fn return_home(returns: Vec<Return>, clocks: [u64; 2], shards: &mut dyn Shards) {
-    for (piece, points) in returns {
-        let over = (LastUse::at(Tick::ZERO), true);
-        shards.with(piece.shard, |shard| shard.comes_home_guarded(piece.block, over, points, clocks[1]));
     }
 }

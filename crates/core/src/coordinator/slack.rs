@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use millpond_backend::{Point, StreamId};
+use millpond_backend::{Point, Reuse, StreamId};
 
 use super::{Coordinator, Shards};
 use crate::policy::Source;
@@ -20,18 +20,19 @@ struct Pins {
 impl Pins {
     /// Adds freed memory that waits for work of some streams. A stream may be named several times.
     fn add(&mut self, bytes: u64, streams: impl Iterator<Item = StreamId>) {
-        let mut streams: Vec<_> = streams.collect();
-        streams.sort_unstable();
-        streams.dedup();
+        let streams = sorted(streams);
         if !streams.is_empty() {
             self.bytes += bytes;
         }
         streams.into_iter().for_each(|stream| self.by_stream.entry(stream).or_default().0 += bytes);
     }
 
-    fn add_own(&mut self, bytes: u64, stream: StreamId) {
-        if bytes > 0 {
-            self.by_stream.entry(stream).or_default().1 += bytes;
+    /// Adds free memory that some streams may still use. If that is one, it gets the memory again without any wait
+    /// where `is_in_order`.
+    fn add_free(&mut self, bytes: u64, streams: impl Iterator<Item = StreamId>, is_in_order: bool) {
+        match sorted(streams)[..] {
+            [stream] if is_in_order => self.by_stream.entry(stream).or_default().1 += bytes,
+            ref streams => self.add(bytes, streams.iter().copied()),
         }
     }
 
@@ -39,6 +40,13 @@ impl Pins {
         let pinned = |(stream, (bytes, own_bytes))| PinnedBy { stream, bytes, own_bytes };
         self.by_stream.into_iter().map(pinned).collect()
     }
+}
+
+fn sorted(streams: impl Iterator<Item = StreamId>) -> Vec<StreamId> {
+    let mut streams: Vec<_> = streams.collect();
+    streams.sort_unstable();
+    streams.dedup();
+    streams
 }
 
 impl Coordinator {
@@ -73,8 +81,8 @@ impl Coordinator {
         let mut pins = Pins::default();
         let mut waiters = self.pending.blocks();
         let is_ahead = |point: &Point| !self.pending.is_reached(*point);
+        let is_in_order = self.reuse_anywhere() == Reuse::InOrder;
         for id in self.shard_ids() {
-            let stream = self.stream_of(id);
             shards.with(id, |shard| {
                 for (block, bytes, home) in shard.pending_blocks() {
                     let of_others = waiters.remove(&(id, block)).unwrap_or_default();
@@ -83,9 +91,11 @@ impl Coordinator {
                 }
                 for part in shard.guarded_parts() {
                     let streams = part.points.iter().filter(is_ahead).map(|point| point.stream);
-                    pins.add(part.end - part.begin, streams);
+                    pins.add_free(part.end - part.begin, streams, is_in_order);
                 }
-                pins.add_own(shard.bytes_used_last(|point| is_ahead(&point)), stream);
+                for (bytes, stream) in shard.used_last(|point| is_ahead(&point)) {
+                    pins.add_free(bytes, [stream].into_iter(), is_in_order);
+                }
             });
         }
         pins
@@ -96,7 +106,7 @@ impl Coordinator {
 mod tests {
     use alloc::vec;
 
-    use millpond_backend::{Reuse, Tick};
+    use millpond_backend::Tick;
 
     use super::*;
     use crate::coordinator::{DeviceFacts, Outcome, Plan, Step};

@@ -128,7 +128,6 @@ impl Coordinator {
 
     /// Forgets what came and went: PyTorch's `reset_accumulated_memory_stats`.
     pub fn reset_totals(&mut self, shards: &mut dyn Shards) {
-        self.count_grants_anew();
         for id in self.shard_ids() {
             shards.with(id, |shard| shard.reset_totals());
         }

@@ -15,8 +15,8 @@ use crate::shard::Grant;
 pub enum Step {
     /// The end of a request that is served.
     Grant(Grant),
-    /// The end of a request that is served with a block of another stream's shard, which is idle. The block is used on
-    /// the requesting stream and goes back to the lender: the shell frees it there.
+    /// The end of a request that is served with a block of a private pool that allows it. The block goes back there:
+    /// the shell frees it in that shard.
     Lend {
         /// The shard that the block belongs to.
         lender: ShardId,

@@ -4,7 +4,7 @@ use crate::coordinator::phase::{Asked, Phase, Reserve, Turned};
 use crate::coordinator::plan::Plan;
 use crate::coordinator::step::{Outcome, Step};
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{ShardId, Side, Slot};
+use crate::ids::{PoolId, ShardId, Side, Slot};
 use crate::policy::{Climb, Source};
 use crate::shard::Arrival;
 use crate::size::Want;
@@ -19,14 +19,19 @@ pub(crate) enum Addresses {
     Windows(u64),
 }
 
+/// The bytes of the first range of a private pool's home.
+const PIECE_BYTES: u64 = 1 << 30;
+
 /// Where addresses are scarce, a range takes what is left divided by this.
 const PARTS: u64 = 64;
 
 impl Coordinator {
-    /// Reserves a range of addresses to grow in: 9/8 of the device, in whole pages, as PyTorch reserves. Where
-    /// addresses are scarce, a part of what is left of them, so that there is always something left; but enough for the
-    /// request. They are scarce where the device says how many it has, and where the driver has refused a range: then a
-    /// part of that is tried, down to what the request needs. Before that, pools that are over give back what is idle
+    /// Reserves a range of addresses to grow in, in whole pages: 9/8 of the device, as PyTorch reserves. The home of a
+    /// private pool begins with a [piece](PIECE_BYTES) of that, and each further range has as many bytes as all before
+    /// it: there may be many pools, of which most are small. Where addresses are scarce, a part of what is left of
+    /// them, so that there is always something left; but enough for the request. They are scarce where the device says
+    /// how many it has, and where the driver has refused a range: then a part of that is tried, down to what the
+    /// request needs. Before that, and before a private pool gets addresses, pools that are over give back what is idle
     /// of them, with its addresses.
     pub(crate) fn new_range(&mut self, attempt: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let (_, want) = plan.request.allocation();
@@ -44,18 +49,25 @@ impl Coordinator {
         let (shard, want) = plan.request.allocation();
         let page = self.page_bytes(&want);
         let total = self.headroom.total_bytes();
-        let wished = (total + total / 8).div_ceil(page) * page;
+        let most = total + total / 8;
         let left = self.ranges.left();
-        let (needed, wished, has_windows) = match addresses {
-            Addresses::Home(bytes) => (bytes, wished, false),
+        let (needed, most, has_windows) = match addresses {
+            Addresses::Home(bytes) => (bytes, most, false),
             // A window may be longer than the device: it has more of its pages than the request needs.
-            Addresses::Windows(bytes) => (bytes, wished.max(bytes), true),
+            Addresses::Windows(bytes) => (bytes, most.max(bytes), true),
         };
+        let begins_small = self.is_shared(shard) && self.pool_of(shard) != PoolId::DEFAULT && !has_windows;
+        let wished = match begins_small {
+            true => shards.with(shard, |shard| shard.range_bytes()).max(PIECE_BYTES).max(needed).min(most),
+            false => most,
+        };
+        let wished = wished.div_ceil(page).saturating_mul(page);
         let bytes = wished.min((left / PARTS).max(needed).div_ceil(page).saturating_mul(page));
-        if left < wished && !core::mem::replace(&mut plan.emptied_pools, true) {
-            // What is left is for pools that are in use.
-            let sweep = self.sweep_pools_that_are_over(shards);
-            return sweep.then(Phase::Climb(attempt)).turn();
+        if (begins_small || left < wished) && !core::mem::replace(&mut plan.emptied_pools, true) {
+            // Pools that come and go keep no more memory than those that are there, and no more homes.
+            let (sweep, streams) = self.sweep_pools_that_are_over(shards);
+            let next = sweep.then(Phase::Climb(attempt));
+            return if streams.is_empty() { next.turn() } else { next.after(Step::Poll(streams)) };
         }
         if bytes < needed || bytes > left {
             plan.refused_addresses = Some(needed);

@@ -59,12 +59,12 @@ impl Coordinator {
     /// Takes a free block for the request, if its shard has one.
     pub(super) fn find(&mut self, plan: &Plan, shards: &mut dyn Shards) -> Option<Grant> {
         let Goal::Allocate(shard, want) = plan.request.goal else { return None };
-        let clock = plan.request.clock();
+        let (clock, by) = (plan.request.clock(), self.requester_of(plan));
         if self.facts.reuse != Reuse::InOrder {
             // Blocks that settled in the shard may have used up its room for peaks: that is why the request came here.
             self.settle(shard, shards);
         }
-        let grant = shards.with(shard, |shard| shard.find_and_take(&want, clock))?;
+        let grant = shards.with(shard, |shard| shard.find_and_take(&want, clock, by))?;
         Some(self.settled(shard, grant, shards))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Memory that another allocator supplies comes in segments, and goes back to it whole. So the rules of `classic` hold
 //! in such a pool, whatever the policy is: its requests climb the ladder of segments, of PyTorch's sizes, and its
-//! memory is neither mapped a second time nor lent to other streams.
+//! memory is neither mapped a second time nor used by other streams.
 
 use super::{Policy, Traits};
 use crate::coordinator::Coordinator;

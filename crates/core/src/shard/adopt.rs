@@ -53,6 +53,7 @@ impl Shard {
             prev: BlockId::NONE,
             next: BlockId::NONE,
             slot,
+            user: self.stream,
             waits: 0,
             state: if is_range { State::Unmapped } else { State::Claimed },
             side,
@@ -114,7 +115,7 @@ impl Shard {
         }
         self.blocks.remove(first);
         self.segments.withdraw(slot);
-        self.forget_foreign(slot);
+        self.forget_owners(slot);
         id
     }
 }

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
     use crate::ids::Place;
     use crate::segment::Mapping;
-    use crate::shard::home::tests::{free, want, with_gaps};
+    use crate::shard::home::tests::{OWN, free, want, with_gaps};
     use crate::units::MIB;
 
     fn ends_in(shard: &Shard, tile: &Tile) -> Vec<(u32, u64, u64, bool)> {
@@ -248,7 +248,7 @@ mod tests {
     fn the_list_is_up_to_date_once_a_block_came_or_went() {
         let (mut shard, ..) = with_gaps(&[4, 4, 8]);
         shard.list_by_place();
-        let block = shard.find_and_take(&want(8 * MIB), 0).expect("it is free").block;
+        let block = shard.find_and_take(&want(8 * MIB), 0, OWN).expect("it is free").block;
         assert_eq!(shard.list_by_place(), 4 * MIB);
         free(&mut shard, block, 4);
         shard.tidied();
@@ -266,7 +266,7 @@ mod tests {
         for _ in 0..2_000 {
             for _ in 0..random.below(4) {
                 let bytes = (1 + random.below(12)) * MIB / 2;
-                taken.extend(shard.find_and_take(&want(bytes), 0).map(|grant| grant.block));
+                taken.extend(shard.find_and_take(&want(bytes), 0, OWN).map(|grant| grant.block));
             }
             for _ in 0..random.below(4).min(taken.len() as u64) {
                 let block = taken.swap_remove(random.below(taken.len() as u64) as usize);

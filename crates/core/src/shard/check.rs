@@ -4,8 +4,6 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use millpond_backend::Reuse;
-
 use super::Shard;
 use crate::block::State;
 use crate::ids::{BlockId, Side, Slot};
@@ -60,7 +58,8 @@ impl Shard {
             let segment = &self.segments[block.slot];
             let mapped = mapped_bytes(segment, block.offset, block.end());
             match block.state {
-                State::Claimed | State::Vacant | State::Kept => {}
+                State::Claimed | State::Vacant => {}
+                State::Kept => assert!(block.last_use.is_never(), "{}: kept and used: {block:?}", segment.id),
                 State::Unmapped => assert_eq!(mapped, 0, "{}: unmapped and backed: {block:?}", segment.id),
                 State::Live | State::Pending | State::Free | State::PutOff | State::Away => {
                     assert_eq!(mapped, block.size, "{}: backed bytes of {block:?}", segment.id);
@@ -93,6 +92,7 @@ impl Shard {
                 let before = &self.blocks[before];
                 let alike = (before.state, before.side) == (block.state, block.side);
                 let joinable = alike && matches!(block.state, State::Free | State::Unmapped);
+                let joinable = joinable && (block.state == State::Unmapped || self.is_within_slab(id));
                 assert!(!joinable, "{}: {before:?} and {block:?} are not joined", segment.id);
             }
             if block.state == State::Unmapped {
@@ -114,7 +114,7 @@ impl Shard {
         let mut free: alloc::vec::Vec<Entry> = self
             .blocks
             .iter()
-            .filter(|(_, block)| block.side == side && block.state == State::Free)
+            .filter(|(_, block)| block.side == side && block.state == State::Free && !self.is_in_slabs(side))
             .map(|(id, _)| self.entry(id))
             .collect();
         free.sort_unstable();
@@ -172,6 +172,7 @@ impl Shard {
     /// that the program holds; and H2: what small blocks no longer need is on the large side, so that no byte of a home
     /// is on the small one, from which no page goes back, once everything is free.
     fn check_homes(&self) {
+        self.check_slabs();
         let small = self.blocks.iter().filter(|(_, block)| block.expandable && block.side == Side::Small);
         let small: u64 = small.map(|(_, block)| block.size).sum();
         if self.rules.moves_pages {
@@ -185,8 +186,6 @@ impl Shard {
             let block = &self.blocks[id];
             assert!(block.is_held() && self.is_for_windows(id), "a window in use: {block:?}");
         }
-        let may_wait = self.rules.reuse != Reuse::InOrder;
-        assert!(may_wait || self.returns.is_empty(), "memory that the coordinator has not taken: {:?}", self.returns);
     }
 
     /// Verifies W1: settling blocks are pending, in order of their ticks, and uses are kept for live blocks only.

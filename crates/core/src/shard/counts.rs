@@ -77,11 +77,6 @@ impl Shard {
         of(Side::Small) + of(Side::Large)
     }
 
-    /// Returns the number of blocks that were granted so far.
-    pub(crate) fn grants(&self) -> u64 {
-        Side::BOTH.map(|side| self.meter.totals(side, Counter::Allocation).0).iter().sum()
-    }
-
     /// Returns the number of blocks that were freed so far.
     pub(crate) fn frees(&self) -> u64 {
         Side::BOTH.map(|side| self.meter.totals(side, Counter::Allocation).1).iter().sum()

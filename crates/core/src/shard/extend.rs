@@ -1,8 +1,11 @@
 //! Where an expandable segment can be made longer, and the addresses for it.
 
+use millpond_backend::StreamId;
+
 use super::Shard;
 use crate::block::{Block, State};
 use crate::ids::{BlockId, Side, Slot};
+use crate::last_use::LastUse;
 use crate::size::Want;
 
 /// The next thing to do for an expandable segment that is to serve a request.
@@ -136,9 +139,21 @@ impl Shard {
         Addresses { slot, side, begin: offset, bytes: size, page_bytes: self.segments[slot].page_bytes }
     }
 
-    /// Hands out a block that the plan has claimed, whole or in part, with what was freed behind it meanwhile.
-    pub(crate) fn serve(&mut self, id: BlockId, want: &Want, clock: u64) -> super::Grant {
-        self.absorb_behind(id);
-        self.hand_out(id, want, clock)
+    /// Hands out a block that the plan has claimed, whole or in part, to a stream, with the last use that counts there.
+    /// What was freed after it meanwhile joins what is left of it.
+    pub(crate) fn serve(&mut self, id: BlockId, want: &Want, clock: u64, to: (StreamId, LastUse)) -> super::Grant {
+        if !self.rules.moves_pages {
+            self.absorb_behind(id);
+            return self.hand_out(id, want, clock);
+        }
+        let grant = self.hand_out(id, want, clock);
+        let is_free = |id: &BlockId| self.is_free_on(*id, want.side);
+        if let Some(rest) = self.blocks[id].next.some().filter(is_free)
+            && self.blocks[rest].next.some().is_some_and(|behind| is_free(&behind))
+        {
+            self.unlist(rest);
+            self.join(rest, clock);
+        }
+        self.granted(grant, to)
     }
 }

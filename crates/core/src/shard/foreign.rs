@@ -1,146 +1,163 @@
-//! Memory of a shard that may hold data of another user: of another stream, or of whoever had it from the driver
-//! before.
+//! Whose data the memory of a shard may hold.
 //!
-//! It is recorded only where such memory is overwritten before it is granted ([`Scrub::OtherStreams`]). Memory becomes
-//! foreign when it comes from the driver, when a block is lent, and when another stream has used it through a window.
-//! What a window shows is as foreign as the memory behind it, or all of it where that is another shard's. The record
-//! goes by place, independent of the blocks there, and lasts until the memory was overwritten. None of this is on the
-//! path of a hit or a free.
+//! It is recorded only where memory that another stream had is overwritten before it is granted
+//! ([`Scrub::OtherStreams`]). A stream *has* the memory that was overwritten for it, until that is overwritten for
+//! another one. To all others that is foreign, and what comes from the driver is foreign to every stream. Whoever has
+//! the memory behind a window has what the window shows. The record goes by place, independent of the blocks there.
+//! None of this is on the path of a hit or a free.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::ids::{Place, ShardId, Slot};
+use millpond_backend::StreamId;
+
+use crate::ids::{BlockId, Slot};
 use crate::settings::Scrub;
-use crate::shard::{Grant, Piece, Shard};
+use crate::shard::Shard;
 
-/// The foreign parts of a shard's segments: the slot and the offset of each, with its end.
+/// The parts of a shard's segments that a stream has: the slot and the offset of each, with its end and that stream.
 ///
-/// Invariant: the parts of a slot are not empty and do not touch.
+/// Invariant: the parts of a slot are not empty and do not overlap, and those of one stream do not touch.
 #[derive(Default)]
-pub(crate) struct Foreign(BTreeMap<(Slot, u64), u64>);
+pub(crate) struct Owners(BTreeMap<(Slot, u64), (u64, StreamId)>);
 
-impl Foreign {
+impl Owners {
     /// Returns the record to keep under a setting, if that needs one.
-    pub(crate) fn under(scrub: Scrub) -> Option<Foreign> {
-        (scrub == Scrub::OtherStreams).then(Foreign::default)
+    pub(crate) fn under(scrub: Scrub) -> Option<Owners> {
+        (scrub == Scrub::OtherStreams).then(Owners::default)
     }
 
-    fn add(&mut self, slot: Slot, begin: u64, end: u64) {
-        let (mut begin, mut end) = (begin, end);
-        // The part is joined with all that it touches, so that parts stay few.
-        while let Some((&(_, start), &stop)) = self.0.range((slot, 0)..=(slot, end)).next_back() {
-            if stop < begin {
-                break;
-            }
+    /// Notes that a stream has the range.
+    fn give(&mut self, slot: Slot, (mut begin, mut end): (u64, u64), stream: StreamId) {
+        self.take(slot, (begin, end));
+        // The part is joined with those that it touches, so that parts stay few.
+        let before = self.0.range((slot, 0)..(slot, begin)).next_back().map(|(&(_, start), &part)| (start, part));
+        if let Some((start, part)) = before
+            && part == (begin, stream)
+        {
             self.0.remove(&(slot, start));
-            (begin, end) = (begin.min(start), end.max(stop));
+            begin = start;
         }
-        self.0.insert((slot, begin), end);
+        if let Some(&(stop, owner)) = self.0.get(&(slot, end))
+            && owner == stream
+        {
+            self.0.remove(&(slot, end));
+            end = stop;
+        }
+        self.0.insert((slot, begin), (end, stream));
     }
 
-    fn remove(&mut self, slot: Slot, begin: u64, end: u64) {
-        for (start, stop) in self.overlapping(slot, begin, end) {
+    /// Notes that no stream has the range.
+    fn take(&mut self, slot: Slot, (begin, end): (u64, u64)) {
+        for (start, stop, owner) in self.parts(slot, (begin, end)) {
             self.0.remove(&(slot, start));
             if start < begin {
-                self.0.insert((slot, start), begin);
+                self.0.insert((slot, start), (begin, owner));
             }
             if stop > end {
-                self.0.insert((slot, end), stop);
+                self.0.insert((slot, end), (stop, owner));
             }
         }
     }
 
-    /// Returns the parts that share a byte with the range, as begin and end, the last one first.
-    fn overlapping(&self, slot: Slot, begin: u64, end: u64) -> Vec<(u64, u64)> {
-        let below = self.0.range((slot, 0)..(slot, end)).rev().map(|(&(_, start), &stop)| (start, stop));
-        below.take_while(|&(_, stop)| stop > begin).collect()
+    /// Returns the parts that share a byte with the range, as begin, end and stream, the last one first.
+    fn parts(&self, slot: Slot, (begin, end): (u64, u64)) -> Vec<(u64, u64, StreamId)> {
+        let below = self.0.range((slot, 0)..(slot, end)).rev();
+        let parts = below.map(|(&(_, start), &(stop, owner))| (start, stop, owner));
+        parts.take_while(|&(_, stop, _)| stop > begin).collect()
+    }
+
+    /// Returns the parts of the range that a stream does not have, as begin and end, the last one first.
+    fn foreign_to(&self, slot: Slot, (begin, end): (u64, u64), stream: StreamId) -> Vec<(u64, u64)> {
+        let (mut foreign, mut until) = (Vec::new(), end);
+        for (start, stop, _) in self.parts(slot, (begin, end)).into_iter().filter(|&(_, _, owner)| owner == stream) {
+            if stop < until {
+                foreign.push((stop, until));
+            }
+            until = start;
+        }
+        if begin < until {
+            foreign.push((begin, until));
+        }
+        foreign
+    }
+
+    /// Notes that whoever has bytes at one place has those at another.
+    fn copy(&mut self, (slot, begin): (Slot, u64), (to, at): (Slot, u64), bytes: u64) {
+        self.take(to, (at, at + bytes));
+        for (start, stop, owner) in self.parts(slot, (begin, begin + bytes)) {
+            let place = |byte: u64| at + byte.clamp(begin, begin + bytes) - begin;
+            self.give(to, (place(start), place(stop)), owner);
+        }
     }
 }
 
 impl Shard {
-    /// Notes that another user had these bytes.
+    /// Notes that memory has come from the driver, whoever had it there.
     pub(crate) fn note_foreign(&mut self, slot: Slot, offset: u64, bytes: u64) {
-        if let Some(foreign) = &mut self.foreign {
-            foreign.add(slot, offset, offset + bytes);
+        if let Some(owners) = &mut self.owners {
+            owners.take(slot, (offset, offset + bytes));
         }
-    }
-
-    /// Notes whether another user had these bytes last.
-    pub(super) fn set_foreign(&mut self, slot: Slot, (offset, bytes): (u64, u64), is_foreign: bool) {
-        if let Some(foreign) = &mut self.foreign {
-            if is_foreign {
-                foreign.add(slot, offset, offset + bytes);
-            } else {
-                foreign.remove(slot, offset, offset + bytes);
-            }
-        }
-    }
-
-    /// Returns whether another user may have had some of these bytes last, where that matters.
-    pub(super) fn is_foreign(&self, slot: Slot, offset: u64, bytes: u64) -> bool {
-        self.foreign.as_ref().is_some_and(|foreign| !foreign.overlapping(slot, offset, offset + bytes).is_empty())
     }
 
     /// Notes that a segment is gone. Another segment may get its slot.
-    pub(crate) fn forget_foreign(&mut self, slot: Slot) {
-        if let Some(foreign) = &mut self.foreign {
-            foreign.remove(slot, 0, u64::MAX);
+    pub(crate) fn forget_owners(&mut self, slot: Slot) {
+        if let Some(owners) = &mut self.owners {
+            owners.take(slot, (0, u64::MAX));
         }
     }
 
-    /// Returns the parts of a granted block that must be overwritten before the program gets it, each as an offset in
-    /// the segment and a length in bytes.
-    pub fn to_scrub(&self, slot: Slot, offset: u64, bytes: u64) -> Vec<(u64, u64)> {
-        match (self.rules.scrub, &self.foreign) {
-            (Scrub::OtherStreams, Some(foreign)) => {
-                let end = offset + bytes;
-                let parts = foreign.overlapping(slot, offset, end).into_iter();
-                parts.map(|(start, stop)| (start.max(offset), stop.min(end) - start.max(offset))).collect()
+    /// Returns the parts of a block granted for a stream that must be overwritten before the program gets it, each as
+    /// an offset in the segment and a length in bytes.
+    pub fn to_scrub(&self, slot: Slot, offset: u64, bytes: u64, stream: StreamId) -> Vec<(u64, u64)> {
+        match (self.rules.scrub, &self.owners) {
+            (Scrub::OtherStreams, Some(owners)) => {
+                let foreign = owners.foreign_to(slot, (offset, offset + bytes), stream).into_iter();
+                foreign.map(|(start, stop)| (start, stop - start)).collect()
             }
             (Scrub::Off, _) => Vec::new(),
             _ => [(offset, bytes)].into(),
         }
     }
 
-    /// Notes that all of a granted block was overwritten: its new owner may read what it holds from now on. `borrower`
-    /// is the shard of the request. If that is another shard, the block is lent, and its memory stays foreign here.
-    pub fn scrubbed(&mut self, slot: Slot, offset: u64, bytes: u64, borrower: ShardId) {
-        if let Some(foreign) = &mut self.foreign
-            && borrower == self.id
-        {
-            foreign.remove(slot, offset, offset + bytes);
+    /// Notes that all that is foreign to a stream of a block granted for it was overwritten: the stream may read what
+    /// it holds from now on.
+    pub fn scrubbed(&mut self, slot: Slot, offset: u64, bytes: u64, stream: StreamId) {
+        if let Some(owners) = &mut self.owners {
+            owners.give(slot, (offset, offset + bytes), stream);
         }
     }
 
-    /// Notes that a block is lent to another stream, which leaves its data there.
-    pub(crate) fn note_lent(&mut self, grant: &Grant) {
-        self.note_foreign(grant.slot, grant.offset, grant.size);
-    }
-
-    /// Notes that a window begins to show this memory: of its own, what is foreign at home; of other shards,
-    /// everything.
-    pub(super) fn note_window(&mut self, slot: Slot, offset: u64, bytes: u64, pieces: &[Piece]) {
-        let Some(foreign) = &mut self.foreign else { return };
-        if pieces.iter().any(|piece| piece.shard != self.id) {
-            foreign.add(slot, offset, offset + bytes);
-            return;
-        }
-        foreign.remove(slot, offset, offset + bytes);
-        let mut at = offset;
-        for piece in pieces {
-            let home = &self.blocks[piece.block];
-            for (begin, end) in foreign.overlapping(home.slot, home.offset, home.end()) {
-                let place = |byte: u64| at + byte.clamp(home.offset, home.end()) - home.offset;
-                foreign.add(slot, place(begin), place(end));
+    /// Notes that a block was handed out for its user as it is: no other stream has it from now on.
+    pub(super) fn was_not_scrubbed(&mut self, id: BlockId) {
+        let block = &self.blocks[id];
+        if let Some(owners) = &mut self.owners {
+            for (start, stop) in owners.foreign_to(block.slot, (block.offset, block.end()), block.user) {
+                owners.take(block.slot, (start, stop));
             }
-            at += home.size;
         }
     }
 
-    /// Notes that a page is mapped here, whichever stream used it last.
-    pub(crate) fn note_page(&mut self, at: Place, bytes: u64) {
-        self.note_foreign(at.slot, at.offset, bytes);
+    /// Notes that a block in a window shows this memory.
+    pub(super) fn note_window(&mut self, id: BlockId, pieces: &[BlockId]) {
+        let Some(owners) = &mut self.owners else { return };
+        let window = &self.blocks[id];
+        let mut at = window.offset;
+        for piece in pieces.iter().map(|piece| &self.blocks[*piece]) {
+            owners.copy((piece.slot, piece.offset), (window.slot, at), piece.size);
+            at += piece.size;
+        }
+    }
+
+    /// Notes that the memory behind a block in a window goes home as the window has left it.
+    pub(super) fn note_window_shut(&mut self, id: BlockId, pieces: &[BlockId]) {
+        let Some(owners) = &mut self.owners else { return };
+        let window = &self.blocks[id];
+        let mut at = window.offset;
+        for piece in pieces.iter().map(|piece| &self.blocks[*piece]) {
+            owners.copy((window.slot, at), (piece.slot, piece.offset), piece.size);
+            at += piece.size;
+        }
     }
 }
 
@@ -151,52 +168,77 @@ mod tests {
     use super::*;
 
     const SLOT: Slot = Slot(3);
+    const STREAM: StreamId = StreamId(7);
+    const OTHER: StreamId = StreamId(8);
 
-    fn parts(foreign: &Foreign) -> Vec<(u64, u64)> {
-        foreign.0.iter().filter(|((slot, _), _)| *slot == SLOT).map(|(&(_, start), &stop)| (start, stop)).collect()
+    fn parts(owners: &Owners) -> Vec<(u64, u64, u32)> {
+        let in_slot = owners.0.iter().filter(|((slot, _), _)| *slot == SLOT);
+        in_slot.map(|(&(_, start), &(stop, owner))| (start, stop, owner.0)).collect()
     }
 
     #[test]
-    fn parts_join_where_they_touch_and_split_where_something_goes() {
-        let mut foreign = Foreign::default();
-        foreign.add(Slot(2), 0, 100);
-        foreign.add(Slot(4), 0, 100);
-        foreign.add(SLOT, 20, 30);
-        foreign.add(SLOT, 40, 50);
-        foreign.add(SLOT, 30, 35);
-        assert_eq!(parts(&foreign), [(20, 35), (40, 50)]);
-        foreign.add(SLOT, 10, 60);
-        assert_eq!(parts(&foreign), [(10, 60)]);
-        foreign.remove(SLOT, 15, 20);
-        foreign.remove(SLOT, 50, 70);
-        assert_eq!(parts(&foreign), [(10, 15), (20, 50)]);
-        assert_eq!(foreign.overlapping(SLOT, 15, 20), []);
-        assert_eq!(foreign.overlapping(SLOT, 14, 21), [(20, 50), (10, 15)]);
-        foreign.remove(SLOT, 0, u64::MAX);
-        assert_eq!((parts(&foreign), foreign.0.len()), (Vec::new(), 2), "other slots keep theirs");
+    fn parts_of_a_stream_join_where_they_touch_and_split_where_something_goes() {
+        let mut owners = Owners::default();
+        owners.give(Slot(2), (0, 100), STREAM);
+        owners.give(Slot(4), (0, 100), STREAM);
+        owners.give(SLOT, (20, 30), STREAM);
+        owners.give(SLOT, (40, 50), STREAM);
+        owners.give(SLOT, (30, 35), STREAM);
+        assert_eq!(parts(&owners), [(20, 35, 7), (40, 50, 7)]);
+        owners.give(SLOT, (35, 40), STREAM);
+        assert_eq!(parts(&owners), [(20, 50, 7)]);
+        owners.give(SLOT, (50, 60), OTHER);
+        owners.give(SLOT, (25, 30), OTHER);
+        assert_eq!(parts(&owners), [(20, 25, 7), (25, 30, 8), (30, 50, 7), (50, 60, 8)]);
+        assert_eq!(owners.foreign_to(SLOT, (22, 55), STREAM), [(50, 55), (25, 30)]);
+        assert_eq!(owners.foreign_to(SLOT, (10, 25), STREAM), [(10, 20)]);
+        owners.take(SLOT, (24, 52));
+        assert_eq!(parts(&owners), [(20, 24, 7), (52, 60, 8)]);
+        assert_eq!(owners.foreign_to(SLOT, (20, 24), STREAM), []);
+        owners.take(SLOT, (0, u64::MAX));
+        assert_eq!((parts(&owners), owners.0.len()), (Vec::new(), 2), "other slots keep theirs");
     }
 
-    /// The record agrees with a table of one flag for each byte.
+    /// The record agrees with a table of one stream for each byte.
     #[test]
     fn random_ranges_are_as_in_a_plain_table() {
-        let (mut foreign, mut plain, mut random) = (Foreign::default(), [false; 64], Random::new(1));
+        let (mut owners, mut plain, mut random) = (Owners::default(), [None; 64], Random::new(1));
         for _ in 0..4000 {
-            let (a, b, adds) = (random.below(65), random.below(65), random.one_in(2));
+            let (a, b) = (random.below(65), random.below(65));
             let (begin, end) = (a.min(b), a.max(b) + u64::from(a == b));
             if end > 64 {
                 continue;
             }
-            if adds {
-                foreign.add(SLOT, begin, end)
-            } else {
-                foreign.remove(SLOT, begin, end)
+            let mine = begin as usize..end as usize;
+            match random.below(4) {
+                0 => {
+                    owners.take(SLOT, (begin, end));
+                    plain[mine].fill(None);
+                }
+                1 => {
+                    let at = random.below(65 - (end - begin));
+                    let bytes: Vec<_> = plain[mine].to_vec();
+                    owners.copy((SLOT, begin), (Slot(2), at), end - begin);
+                    owners.copy((Slot(2), at), (SLOT, at), end - begin);
+                    plain[at as usize..][..bytes.len()].copy_from_slice(&bytes);
+                }
+                owner => {
+                    owners.give(SLOT, (begin, end), StreamId(owner as u32));
+                    plain[mine].fill(Some(owner as u32));
+                }
             }
-            plain[begin as usize..end as usize].fill(adds);
-            let mut seen = [false; 64];
-            parts(&foreign).iter().for_each(|&(start, stop)| seen[start as usize..stop as usize].fill(true));
+            let mut seen = [None; 64];
+            parts(&owners)
+                .iter()
+                .for_each(|&(start, stop, owner)| seen[start as usize..stop as usize].fill(Some(owner)));
             assert_eq!(seen, plain);
-            let touching = parts(&foreign).windows(2).any(|pair| pair[0].1 >= pair[1].0);
-            assert!(!touching, "{:?}", parts(&foreign));
+            let touches =
+                |pair: &[(u64, u64, u32)]| pair[0].1 > pair[1].0 || (pair[0].1, pair[0].2) == (pair[1].0, pair[1].2);
+            assert!(!parts(&owners).windows(2).any(touches), "{:?}", parts(&owners));
+            let mut foreign = [false; 64];
+            let of = owners.foreign_to(SLOT, (begin, end), StreamId(2));
+            of.iter().for_each(|&(start, stop)| foreign[start as usize..stop as usize].fill(true));
+            (begin..end).for_each(|at| assert_eq!(foreign[at as usize], plain[at as usize] != Some(2)));
         }
     }
 }

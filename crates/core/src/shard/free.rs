@@ -8,6 +8,7 @@ use millpond_backend::{Reuse, Tick};
 
 use super::{Shard, Uses};
 use crate::block::{Block, State};
+use crate::books::Points;
 use crate::ids::{BlockId, Side, Slot};
 use crate::last_use::LastUse;
 use crate::meter::SplitChange;
@@ -67,8 +68,8 @@ impl Shard {
         }
     }
 
-    /// Takes back a block that the program no longer needs. `tick` covers everything recorded on the home stream so
-    /// far.
+    /// Takes back a block that the program no longer needs. `tick` covers everything recorded so far on the stream that
+    /// the block was handed out for.
     ///
     /// # Panics
     ///
@@ -115,14 +116,13 @@ impl Shard {
         let unsettled = self.meter.free(block.side, block.size, oversize);
         let uses = mem::take(&mut block.used_elsewhere).then(|| self.uses_at_free(id));
         let block = &mut self.blocks[id];
-        // What was lent keeps the lender's last use, which the borrower's work came after.
-        let is_lent = uses.as_ref().is_some_and(|uses| uses.is_lent);
-        block.last_use = if is_lent { block.last_use.max(LastUse::at(Tick::ZERO)) } else { LastUse::at(tick) };
+        block.last_use = LastUse::at(tick);
         match uses.filter(|uses| uses.waits() > 0) {
             Some(uses) => {
                 block.waits = uses.waits();
                 Freed::Pending(uses)
             }
+            None if self.rules.moves_pages => Freed::Done { unsettled: self.guard(id, Points::default(), clock) },
             None if self.rules.reuse == Reuse::InOrder => Freed::Done { unsettled: self.retire(id, clock) },
             None => {
                 self.put_in_line(tick, id);
@@ -133,12 +133,12 @@ impl Shard {
 
     /// Returns what the free of a block has to wait for.
     fn uses_at_free(&mut self, id: BlockId) -> Box<Uses> {
-        let mut uses = self.uses.remove(id).unwrap_or_default();
-        let is_window = self.is_opened(id);
-        assert!(is_window || *uses != Uses::default(), "block {} was used elsewhere and nothing says where", id.0);
-        if is_window && self.waits_for_itself(id) {
-            uses.streams.push(self.stream);
-        }
+        let uses = self.uses.remove(id).unwrap_or_default();
+        assert!(
+            self.is_opened(id) || *uses != Uses::default(),
+            "block {} was used elsewhere and nothing says where",
+            id.0
+        );
         uses
     }
 
@@ -193,12 +193,7 @@ impl Shard {
         let block = &self.blocks[id];
         let (side, size, requested) = (block.side, block.size, block.requested);
         self.snug_gives(size, requested);
-        let change = if self.is_opened(id) {
-            self.close_window(id, clock);
-            SplitChange::default()
-        } else {
-            self.join(id, clock)
-        };
+        let change = self.join(id, clock);
         self.meter.retire(side, size, requested, change)
     }
 
@@ -206,6 +201,9 @@ impl Shard {
     /// `inactive_split`, which PyTorch books in one step.
     #[inline(always)]
     pub(super) fn join(&mut self, id: BlockId, clock: u64) -> SplitChange {
+        if self.rules.moves_pages {
+            return self.join_at_home(id, clock);
+        }
         let Self { blocks, pools, rules, .. } = self;
         let Block { size, side, mut last_use, mut prev, mut next, expandable, mut used_elsewhere, .. } = blocks[id];
         let index = &mut pools[side.index()].free;
@@ -247,15 +245,46 @@ impl Shard {
         block.age = clock;
         self.list(whole, size + absorbed, side);
         if expandable {
-            if side == Side::Small && size + absorbed >= self.gives_from {
-                self.give_slabs(whole);
-            }
             SplitChange::default()
         } else if prev == BlockId::NONE && next == BlockId::NONE {
             // The segment is whole again: the pieces are gone, and the whole is not counted as one.
             SplitChange { blocks: pieces - 1, bytes: -(absorbed as i64) }
         } else {
             SplitChange { blocks: pieces, bytes: size as i64 }
+        }
+    }
+
+    /// Does the work of [`join`](Self::join) in a home, where blocks have users.
+    fn join_at_home(&mut self, id: BlockId, clock: u64) -> SplitChange {
+        let Block { size: alone, side, expandable, .. } = self.blocks[id];
+        let (before, behind) = (self.free_before(id), self.free_behind(id));
+        let behind = behind.filter(|_| !self.rules.planted.is(Plant::MissedMerge));
+        before.into_iter().chain(behind).for_each(|neighbour| self.unlist(neighbour));
+        self.part_users([before, Some(id), behind]);
+        let (mut whole, mut pieces) = (id, 1);
+        if let Some(before) = before {
+            whole = self.absorb(before, id);
+            pieces -= 1;
+        }
+        if let Some(behind) = behind {
+            self.absorb(whole, behind);
+            pieces -= 1;
+        }
+        let block = &mut self.blocks[whole];
+        block.state = State::Free;
+        block.age = clock;
+        let (size, is_split) = (block.size, block.is_split());
+        self.list(whole, size, side);
+        if expandable {
+            if side == Side::Small && size >= self.gives_from {
+                self.give_slabs(whole);
+            }
+            SplitChange::default()
+        } else if is_split {
+            SplitChange { blocks: pieces, bytes: alone as i64 }
+        } else {
+            // The segment is whole again: the pieces are gone, and the whole is not counted as one.
+            SplitChange { blocks: pieces - 1, bytes: -((size - alone) as i64) }
         }
     }
 

@@ -1,20 +1,22 @@
-//! Free memory that other streams may still use: which points must come first.
+//! Who may still use free memory of a home, and who may have it at once.
 //!
-//! A block that was used on other streams is free at once for whoever waits for them, so that places are chosen by what
-//! is free alone. The record goes by place, independent of the blocks there. A free block with such a part is marked
-//! ([`Block::used_elsewhere`](crate::block::Block)): it is not handed out on the short way without a look at the
-//! record.
+//! All streams of a pool have one home, and a block is free as soon as the program frees it. Who gets it next comes
+//! after its *users*: the stream that it was handed out for, up to the tick of its free, and all streams that it was
+//! used on besides. A free block that one stream alone has used says so itself ([`Block::user`], [`Block::last_use`]).
+//! Where several have, it is marked ([`Block::used_elsewhere`]), and the record here has each part by place.
+//!
+//! A stream is ordered after its own work. For that of others it waits, on the device, unless the home has seen that it
+//! is over.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use millpond_backend::Point;
+use millpond_backend::{Point, Reuse, StreamId, Tick};
 
 use super::Shard;
-use super::windows::Piece;
 use crate::block::{Block, State};
 use crate::books::Points;
-use crate::ids::{BlockId, Slot};
+use crate::ids::{BlockId, Side, Slot};
 use crate::last_use::LastUse;
 
 /// A guarded part of a home.
@@ -22,79 +24,111 @@ use crate::last_use::LastUse;
 pub(crate) struct Part {
     pub(crate) begin: u64,
     pub(crate) end: u64,
-    /// The points of other streams that come before the next use.
+    /// The points that come before the next use.
     pub(crate) points: Points,
-    /// The last use by the home's own stream, which also comes before. That of the free block around it may be later,
-    /// as it is the latest of all that was joined.
-    pub(crate) last_use: LastUse,
+}
+
+/// A stream that requests memory of a home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Requester {
+    /// The stream.
+    pub stream: StreamId,
+    /// The tick up to which memory that the stream itself freed may be handed out to it again.
+    pub usable: Tick,
+}
+
+impl Requester {
+    /// Returns a stream whose later work is ordered after all of its earlier work.
+    pub const fn in_order(stream: StreamId) -> Self {
+        Self { stream, usable: Tick(u64::MAX) }
+    }
+}
+
+/// What a home has seen of the streams, by the number of the stream.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// The ticks that are known to be reached.
+    reached: Vec<Tick>,
+    /// The latest tick up to which a stream has used memory that was free by then.
+    latest: Vec<Tick>,
+    /// The streams that are not known to have reached that tick.
+    behind: BTreeSet<StreamId>,
+    /// The number of blocks that were handed out.
+    grants: Vec<u64>,
+    /// Whether all of them went to one stream.
+    is_of_one_stream: bool,
+}
+
+impl Seen {
+    /// Returns whether a point is known to be reached.
+    fn is_over(&self, point: Point) -> bool {
+        point.tick == Tick::ZERO || self.reached.get(point.stream.0 as usize).is_some_and(|tick| *tick >= point.tick)
+    }
+
+    /// Notes that memory is free that was used up to a point.
+    fn note_free(&mut self, point: Point) {
+        let known = entry(&mut self.latest, point.stream, Tick::ZERO);
+        *known = point.tick.max(*known);
+        if !self.is_over(point) {
+            self.behind.insert(point.stream);
+        }
+    }
+
+    /// Takes in up to which ticks the streams are known to be done, by the number of the stream. Returns whether one
+    /// has come further.
+    fn see_reached(&mut self, reached: impl Iterator<Item = Tick>) -> bool {
+        let mut is_news = false;
+        for (stream, tick) in (0..).map(StreamId).zip(reached) {
+            let known = entry(&mut self.reached, stream, Tick::ZERO);
+            is_news |= tick > *known;
+            *known = tick.max(*known);
+        }
+        let Self { reached, latest, behind, .. } = self;
+        behind.retain(|stream| reached.get(stream.0 as usize).is_none_or(|tick| *tick < latest[stream.0 as usize]));
+        is_news
+    }
+
+    pub(super) fn note_grant(&mut self, stream: StreamId) {
+        let granted = entry(&mut self.grants, stream, 0);
+        *granted += 1;
+        if *granted == 1 {
+            self.is_of_one_stream = self.grants.iter().filter(|&&granted| granted > 0).count() == 1;
+        }
+    }
+
+    /// Returns the points up to which free memory was used that are not known to be reached, of each stream the latest.
+    fn latest(&self) -> impl Iterator<Item = Point> {
+        self.behind.iter().map(|&stream| Point { stream, tick: self.latest[stream.0 as usize] })
+    }
+}
+
+/// Returns what a table has of a stream.
+fn entry<T: Copy>(table: &mut Vec<T>, stream: StreamId, none: T) -> &mut T {
+    let at = stream.0 as usize;
+    if table.len() <= at {
+        table.resize(at + 1, none);
+    }
+    &mut table[at]
 }
 
 /// The guarded parts of a shard's homes, by slot and offset.
 ///
-/// Invariant: the parts do not overlap, and none is empty. The runs are the parts with neighbours joined.
+/// Invariant: the parts do not overlap, and none is empty.
 #[derive(Default)]
 pub(super) struct Guards {
     parts: BTreeMap<(Slot, u64), Part>,
-    /// Where each unbroken row of guarded bytes ends, by where it begins: a search for bytes that nothing guards goes
-    /// from row to row.
-    runs: BTreeMap<(Slot, u64), u64>,
 }
 
 impl Guards {
     fn add(&mut self, slot: Slot, part: Part) {
         let range = (part.begin, part.end);
         debug_assert!(self.over(slot, range).is_empty(), "{}..{} is guarded already", part.begin, part.end);
-        self.add_run(slot, range);
         self.parts.insert((slot, part.begin), part);
-    }
-
-    /// Adds a range to the runs. It overlaps none of them, and may touch one on either side.
-    fn add_run(&mut self, slot: Slot, (mut begin, mut end): (u64, u64)) {
-        if let Some(after) = self.runs.remove(&(slot, end)) {
-            end = after;
-        }
-        if let Some((&(_, before), &to)) = self.runs.range((slot, 0)..(slot, begin)).next_back()
-            && to == begin
-        {
-            begin = before;
-        }
-        self.runs.insert((slot, begin), end);
-    }
-
-    /// Takes a range out of the runs.
-    fn cut_runs(&mut self, slot: Slot, (begin, end): (u64, u64)) {
-        while let Some((&(_, from), &to)) = self.runs.range((slot, 0)..(slot, end)).next_back()
-            && to > begin
-        {
-            self.runs.remove(&(slot, from));
-            if to > end {
-                self.runs.insert((slot, end), to);
-            }
-            if from < begin {
-                self.runs.insert((slot, from), begin);
-            }
-        }
-    }
-
-    /// Returns the parts joined with their neighbours.
-    fn joined(&self) -> BTreeMap<(Slot, u64), u64> {
-        let mut runs: Vec<((Slot, u64), u64)> = Vec::new();
-        for (&(slot, begin), part) in &self.parts {
-            match runs.last_mut() {
-                Some(((last, _), end)) if (*last, *end) == (slot, begin) => *end = part.end,
-                _ => runs.push(((slot, begin), part.end)),
-            }
-        }
-        runs.into_iter().collect()
     }
 
     /// Forgets the parts whose points are all reached. Costs a look at each part.
     fn prune(&mut self, is_reached: impl Fn(Point) -> bool) {
-        let before = self.parts.len();
         self.parts.retain(|_, part| !part.points.iter().all(&is_reached));
-        if self.parts.len() < before {
-            self.runs = self.joined();
-        }
     }
 
     /// Returns the parts that share a byte with the range, the last one first.
@@ -110,35 +144,16 @@ impl Guards {
         before.filter(move |part| part.end > begin).into_iter().chain(inside)
     }
 
-    /// Returns the first of the places that `place` returns for the gaps between the guarded runs of a range. Costs a
-    /// look at each run before it.
-    fn first_gap(&self, slot: Slot, (begin, end): (u64, u64), place: impl Fn(u64, u64) -> Option<u64>) -> Option<u64> {
-        let before = self.runs.range((slot, 0)..(slot, begin)).next_back();
-        let mut at = before.map_or(begin, |(_, &to)| to.clamp(begin, end));
-        for (&(_, from), &to) in self.runs.range((slot, at)..(slot, end)) {
-            if let Some(found) = place(at, from) {
-                return Some(found);
-            }
-            at = to;
-        }
-        place(at.min(end), end)
-    }
-
     /// Returns the points of the parts that share a byte with the range.
     fn over(&self, slot: Slot, range: (u64, u64)) -> Points {
         self.parts(slot, range).flat_map(|part| part.points.iter()).collect()
     }
 
-    /// Removes the range from the record. Returns its points and, if every byte of it is guarded, the last use by the
-    /// home's own stream.
-    fn take(&mut self, slot: Slot, (begin, end): (u64, u64)) -> (Points, Option<LastUse>) {
+    /// Removes the range from the record. Returns its points.
+    fn take(&mut self, slot: Slot, (begin, end): (u64, u64)) -> Points {
         let mut all = Points::default();
-        let (mut covered, mut latest) = (0, LastUse::NEVER);
-        self.cut_runs(slot, (begin, end));
         let last = |of: &Self| of.parts(slot, (begin, end)).next().map(|part| part.begin);
         while let Some(part) = last(self).and_then(|at| self.parts.remove(&(slot, at))) {
-            covered += part.end.min(end) - part.begin.max(begin);
-            latest = latest.max(part.last_use);
             if part.begin < begin {
                 self.parts.insert((slot, part.begin), Part { end: begin, ..part.clone() });
             }
@@ -147,84 +162,121 @@ impl Guards {
             }
             all.merge(part.points);
         }
-        (all, (covered == end - begin).then_some(latest))
+        all
     }
 }
 
 impl Shard {
-    /// Makes a freed block free at once, for whoever comes after these points of other streams. Returns whether room
-    /// for a peak ran out.
+    /// Makes a freed block free at once, for whoever comes after its user and these points of others. Returns whether
+    /// room for a peak ran out.
     pub(crate) fn guard(&mut self, id: BlockId, points: Points, clock: u64) -> bool {
         let Block { side, size, requested, state, .. } = self.blocks[id];
         assert_eq!(state, State::Pending, "block {} is guarded", id.0);
         self.note_retired(id);
         self.blocks[id].waits = 0;
         if self.is_opened(id) {
-            self.close_guarded(id, &points, clock);
+            self.close_window(id, &points, clock);
             return self.meter.retire(side, size, requested, Default::default());
         }
-        self.put_guards(id, points);
+        self.used_by_others(id, points, false);
         let change = self.join(id, clock);
         self.meter.retire(side, size, requested, change)
     }
 
-    /// Closes a window that was freed. Its memory goes home with the points that must come before its next use, at
-    /// other homes also that of this stream.
-    fn close_guarded(&mut self, id: BlockId, points: &Points, clock: u64) {
-        let Block { slot, offset, .. } = self.blocks[id];
-        self.abroad.note(slot, (offset, self.blocks[id].end()), points.clone());
-        let (last_use, is_foreign, pieces) = self.shut_window(id);
-        let mut abroad = points.clone();
-        abroad.max(Point { stream: self.stream, tick: last_use.tick() });
-        for piece in pieces {
-            if piece.shard == self.id {
-                self.comes_home_guarded(piece.block, (last_use, is_foreign), points.clone(), clock);
-            } else {
-                self.returns.push((piece, abroad.clone()));
+    /// Notes that the memory of a block that is in no index was used by its user, at other addresses or not, and by
+    /// others up to these points.
+    pub(super) fn used_by_others(&mut self, id: BlockId, mut points: Points, is_elsewhere: bool) {
+        let loses_order = is_elsewhere && self.rules.alias_reuse != self.rules.reuse;
+        if loses_order || !points.is_empty() {
+            points.max(self.last_point(id));
+            self.put_guards(id, points);
+        }
+    }
+
+    /// Prepares blocks that are in no index for being joined. Where that would hide who has used a part of them, or
+    /// that nobody uses a part any more, the record has each part by place from now on.
+    pub(super) fn part_users(&mut self, joined: [Option<BlockId>; 3]) {
+        if let Some(point) = joined[1].and_then(|id| self.plain_point(id)) {
+            self.seen.note_free(point);
+        }
+        let common = self.common_user(joined);
+        for id in joined.into_iter().flatten() {
+            match common {
+                Some(user) => self.blocks[id].user = user,
+                None => self.record_user(id),
             }
         }
     }
 
-    /// Notes that memory is no longer used through a window: it is free for whoever comes after these points.
-    pub(crate) fn comes_home_guarded(
-        &mut self,
-        id: BlockId,
-        (last_use, is_foreign): (LastUse, bool),
-        points: Points,
-        clock: u64,
-    ) {
-        // What was used on this stream comes first anyway.
-        let last_use = points.tick(self.stream).map_or(last_use, |tick| last_use.max(LastUse::at(tick)));
-        let points: Points = points.iter().filter(|point| point.stream != self.stream).collect();
-        let block = &mut self.blocks[id];
-        block.last_use = block.last_use.max(last_use);
-        self.put_guards(id, points);
-        self.comes_home(id, last_use, is_foreign, clock);
+    /// Returns the stream whose memory the whole of some blocks is, if one stream has used them alone and nothing is
+    /// lost by saying so of all of them together: a stream's own work is in order, but another stream can have at once
+    /// what nobody uses any more.
+    pub(super) fn common_user(&self, joined: [Option<BlockId>; 3]) -> Option<StreamId> {
+        let in_order = self.rules.reuse == Reuse::InOrder;
+        let (mut common, mut is_idle) = (None, None);
+        for id in joined.into_iter().flatten() {
+            if self.blocks[id].used_elsewhere {
+                return None;
+            }
+            let point = self.plain_point(id);
+            let idle = point.is_none_or(|point| self.seen.is_over(point));
+            if *is_idle.get_or_insert(idle) != idle && !(in_order && self.seen.is_of_one_stream) {
+                return None;
+            }
+            if let Some(point) = point {
+                let known = common.get_or_insert(point);
+                if known.stream != point.stream || !(idle || in_order || known.tick == point.tick) {
+                    return None;
+                }
+            }
+        }
+        common.map(|point: Point| point.stream)
     }
 
-    /// Returns whether the front of a marked block is guarded.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn is_guarded(&self, id: BlockId, bytes: u64) -> bool {
-        let offset = self.blocks[id].offset;
-        self.is_guarded_at(id, (offset, offset + bytes))
+    /// Has the record say who has used a block, and no longer the block.
+    pub(super) fn record_user(&mut self, id: BlockId) {
+        if let Some(point) = self.plain_point(id) {
+            self.blocks[id].last_use = OVER;
+            if !self.seen.is_over(point) {
+                self.put_guards(id, Points::from_iter([point]));
+            }
+        }
     }
 
-    /// Returns whether some of these bytes of a block are guarded.
-    pub(super) fn is_guarded_at(&self, id: BlockId, range: (u64, u64)) -> bool {
+    /// Returns the point up to which a block was used, if it says so itself.
+    fn plain_point(&self, id: BlockId) -> Option<Point> {
         let block = &self.blocks[id];
-        block.used_elsewhere && self.guards.parts(block.slot, range).next().is_some()
+        (!block.used_elsewhere && block.last_use > OVER).then(|| self.last_point(id))
     }
 
-    /// Returns where the first of some bytes lie in a free block that nothing guards. `place` returns where they could
-    /// begin in a gap between two guarded parts.
-    pub(super) fn unguarded_place(&self, id: BlockId, place: impl Fn(u64, u64) -> Option<u64>) -> Option<u64> {
+    /// Returns whether a stream may have memory at once that was used up to a point: it is ordered after that, or that
+    /// is known to be over.
+    fn is_ready(&self, point: Point, by: Requester) -> bool {
+        (point.stream == by.stream && point.tick <= by.usable) || self.seen.is_over(point)
+    }
+
+    /// Returns the last use of some bytes of a free block as it counts for a stream, if that may have them at once.
+    pub(super) fn ready_use(&self, id: BlockId, range: (u64, u64), by: Requester) -> Option<LastUse> {
         let block = &self.blocks[id];
-        let range = (block.offset, block.end());
-        if block.used_elsewhere { self.guards.first_gap(block.slot, range, place) } else { place(range.0, range.1) }
+        if !block.used_elsewhere {
+            let point = self.last_point(id);
+            let is_ready = block.last_use <= OVER || self.is_ready(point, by);
+            let is_own = point.stream == by.stream;
+            return is_ready.then(|| if is_own { block.last_use } else { block.last_use.min(OVER) });
+        }
+        // What is recorded by place may have been used at other addresses.
+        let keeps_order = self.rules.alias_reuse == self.rules.reuse;
+        let mut last_use = block.last_use;
+        for point in self.guards.parts(block.slot, range).flat_map(|part| part.points.iter()) {
+            if !(keeps_order && self.is_ready(point, by) || self.seen.is_over(point)) {
+                return None;
+            }
+            last_use = last_use.max(if point.stream == by.stream { LastUse::at(point.tick) } else { OVER });
+        }
+        Some(last_use)
     }
 
-    /// Returns the points that guard a block.
+    /// Returns the points that guard a block, without that of its user where the block says that itself.
     pub(crate) fn guards_of(&self, id: BlockId) -> Points {
         if self.blocks[id].used_elsewhere { self.guards_over(id).collect() } else { Points::default() }
     }
@@ -235,25 +287,16 @@ impl Shard {
         self.guards.parts(block.slot, (block.offset, block.end())).flat_map(|part| part.points.iter())
     }
 
-    /// Returns the number of bytes of a block that are guarded.
+    /// Returns the number of bytes of a block that several streams may still use.
     pub(super) fn guarded_bytes(&self, id: BlockId) -> u64 {
-        self.bytes_behind(id, |_| true)
-    }
-
-    /// Returns the number of bytes of a block that are guarded by points of which one `counts`.
-    pub(super) fn bytes_behind(&self, id: BlockId, counts: impl Fn(Point) -> bool) -> u64 {
         let block = &self.blocks[id];
         if !block.used_elsewhere {
             return 0;
         }
         let (begin, end) = (block.offset, block.end());
-        let parts = self.guards.parts(block.slot, (begin, end)).filter(|part| part.points.iter().any(&counts));
+        let has_several = |part: &&Part| part.points.iter().filter(|point| !self.seen.is_over(*point)).nth(1).is_some();
+        let parts = self.guards.parts(block.slot, (begin, end)).filter(has_several);
         parts.map(|part| part.end.min(end) - part.begin.max(begin)).sum()
-    }
-
-    /// Returns the guarded parts of a range, of which the first and the last may reach beyond it, in any order.
-    pub(crate) fn guarded_parts_in(&self, slot: Slot, range: (u64, u64)) -> impl Iterator<Item = &Part> {
-        self.guards.parts(slot, range)
     }
 
     /// Returns the guarded parts of a range, by place, each with where it begins and ends there.
@@ -266,16 +309,18 @@ impl Shard {
         parts.map(move |part| (part, (part.begin.max(begin), part.end.min(end))))
     }
 
-    /// Takes the guards off a claimed block, whose plan waits for them. Returns their points. If every byte of it is
-    /// guarded, its last use is from now on that of its own bytes.
+    /// Takes the guards off a claimed block, whose plan waits for them. Returns the points up to which it was used.
     pub(crate) fn take_guards(&mut self, id: BlockId) -> Points {
+        let plain = self.plain_point(id);
         let block = &mut self.blocks[id];
         if !core::mem::take(&mut block.used_elsewhere) {
+            if self.rules.moves_pages {
+                block.last_use = block.last_use.min(OVER);
+                return plain.into_iter().collect();
+            }
             return Points::default();
         }
-        let (points, last_use) = self.guards.take(block.slot, (block.offset, block.end()));
-        block.last_use = last_use.unwrap_or(block.last_use);
-        points
+        self.guards.take(block.slot, (block.offset, block.end()))
     }
 
     /// Puts guards on a block that is in no index.
@@ -283,9 +328,11 @@ impl Shard {
         if points.is_empty() {
             return;
         }
+        points.iter().for_each(|point| self.seen.note_free(point));
         let block = &mut self.blocks[id];
         block.used_elsewhere = true;
-        let part = Part { begin: block.offset, end: block.end(), points, last_use: block.last_use };
+        block.last_use = OVER;
+        let part = Part { begin: block.offset, end: block.end(), points };
         self.guards.add(block.slot, part);
     }
 
@@ -293,9 +340,11 @@ impl Shard {
     #[cold]
     #[inline(never)]
     pub(super) fn mark_rest(&mut self, front: BlockId) {
-        self.blocks[front].used_elsewhere = false;
-        let rest = self.blocks[front].next.some().filter(|&rest| self.blocks[rest].used_elsewhere);
-        if let Some(rest) = rest
+        let block = &mut self.blocks[front];
+        block.used_elsewhere = false;
+        let (slot, range, rest) = (block.slot, (block.offset, block.end()), block.next);
+        self.guards.take(slot, range);
+        if let Some(rest) = rest.some().filter(|&rest| self.blocks[rest].used_elsewhere)
             && self.blocks[rest].state == State::Free
         {
             let block = &self.blocks[rest];
@@ -304,10 +353,34 @@ impl Shard {
         }
     }
 
-    /// Forgets the guards whose points are all reached, and what other streams did through windows up to such points.
-    pub(crate) fn prune_guards(&mut self, is_reached: impl Fn(Point) -> bool) {
-        self.abroad.prune(&is_reached);
-        self.guards.prune(is_reached);
+    /// Takes in up to which ticks the streams are known to be done, by the number of the stream, and forgets the guards
+    /// that are over by that. Costs a look at each guard if a stream has come further.
+    pub(crate) fn see_reached(&mut self, reached: impl Iterator<Item = Tick>) {
+        if self.seen.see_reached(reached) {
+            let Self { seen, guards, .. } = self;
+            guards.prune(|point| seen.is_over(point));
+        }
+    }
+
+    /// Returns the streams that free memory may have to wait for.
+    pub(crate) fn streams_behind(&self) -> impl Iterator<Item = StreamId> {
+        self.seen.behind.iter().copied()
+    }
+
+    /// Returns up to which points free memory may still be used, of each stream the latest one.
+    pub(crate) fn latest_points(&self) -> impl Iterator<Item = Point> {
+        self.seen.latest()
+    }
+
+    /// Returns up to which points the free memory of the large side was used.
+    pub(crate) fn free_points(&self) -> impl Iterator<Item = Point> {
+        let plain = self.free_blocks(Side::Large).map(|(id, _)| self.last_point(id));
+        self.guard_points().chain(plain)
+    }
+
+    /// Returns the number of blocks that were handed out for a stream.
+    pub(crate) fn grants_to(&self, stream: StreamId) -> u64 {
+        self.seen.grants.get(stream.0 as usize).copied().unwrap_or(0)
     }
 
     /// Returns the points of all guards.
@@ -322,7 +395,6 @@ impl Shard {
 
     /// Verifies that guarded parts lie in marked free or claimed blocks.
     pub(super) fn check_guards(&self) {
-        assert_eq!(self.guards.runs, self.guards.joined(), "guarded runs, as they are kept and by their parts");
         for (&(slot, at), part) in &self.guards.parts {
             assert!(at == part.begin && at < part.end && !part.points.is_empty(), "at {at}: {part:?}");
             for id in self.tiles(slot) {
@@ -330,16 +402,17 @@ impl Shard {
                 if block.offset < part.end && block.end() > part.begin {
                     let is_marked = block.state == State::Free && block.used_elsewhere;
                     assert!(is_marked || block.state == State::Claimed, "{part:?} is guarded in {block:?}");
-                    let covers = block.last_use >= part.last_use || block.state == State::Claimed;
-                    assert!(covers, "{part:?} was used later than {block:?}");
                 }
             }
+        }
+        for (_, block) in self.blocks.iter().filter(|(_, block)| block.state == State::Free && block.used_elsewhere) {
+            assert!(block.last_use <= OVER, "the record has what {block:?} says");
         }
     }
 }
 
-/// Memory that came back with a window, and the points that must come before its next use.
-pub(crate) type Return = (Piece, Points);
+/// The last use of memory that was used, where the record has by whom, or that is over.
+const OVER: LastUse = LastUse::at(Tick::ZERO);
 
 #[cfg(test)]
 mod tests {
@@ -361,59 +434,22 @@ mod tests {
         guards.parts.values().map(|part| (part.begin, part.end)).collect()
     }
 
-    fn part((begin, end): (u64, u64), points: Points, tick: u64) -> Part {
-        Part { begin, end, points, last_use: LastUse::at(Tick(tick)) }
+    fn part((begin, end): (u64, u64), points: Points) -> Part {
+        Part { begin, end, points }
     }
 
     #[test]
     fn what_is_taken_is_cut_out_of_the_record() {
         let mut guards = Guards::default();
-        guards.add(SLOT, part((0, 10), at(1, 5), 3));
-        guards.add(SLOT, part((10, 20), at(2, 7), 4));
-        guards.add(Slot(2), part((0, 100), at(3, 1), 9));
+        guards.add(SLOT, part((0, 10), at(1, 5)));
+        guards.add(SLOT, part((10, 20), at(2, 7)));
+        guards.add(Slot(2), part((0, 100), at(3, 1)));
         assert_eq!(guards.over(SLOT, (10, 11)), at(2, 7));
-        let taken = guards.take(SLOT, (8, 12)).0.into_vec();
+        let taken = guards.take(SLOT, (8, 12)).into_vec();
         assert_eq!(taken.len(), 2, "{taken:?}");
         assert_eq!(parts(&guards), vec![(0, 8), (12, 20), (0, 100)]);
         assert!(guards.over(SLOT, (8, 12)).is_empty());
-        assert_eq!(guards.take(SLOT, (0, 100)).0.len(), 2);
+        assert_eq!(guards.take(SLOT, (0, 100)).len(), 2);
         assert_eq!(parts(&guards), vec![(0, 100)], "another slot");
-    }
-
-    /// A search for some bytes that nothing guards, in any part of the memory, finds the first ones there are.
-    #[test]
-    fn the_first_gap_lies_between_guarded_runs() {
-        let gap = |guards: &Guards, range: (u64, u64), bytes: u64| {
-            guards.first_gap(SLOT, range, |begin, end| (begin + bytes <= end).then_some(begin))
-        };
-        let mut guards = Guards::default();
-        assert_eq!(gap(&guards, (0, 10), 10), Some(0));
-        // Out of order, so that runs grow on both sides: 0..20, 30..40, 44..50.
-        for (begin, end) in [(10, 20), (0, 5), (5, 10), (30, 40), (44, 50)] {
-            guards.add(SLOT, part((begin, end), at(1, begin + 1), 0));
-        }
-        guards.add(Slot(2), part((0, 100), at(1, 50), 0));
-        assert_eq!(guards.runs, guards.joined());
-        let found = [1, 4, 5, 11].map(|bytes| gap(&guards, (0, 60), bytes));
-        assert_eq!(found, [Some(20), Some(20), Some(20), None]);
-        assert_eq!((gap(&guards, (32, 60), 4), gap(&guards, (32, 60), 5)), (Some(40), Some(50)), "it begins in a run");
-        assert_eq!((gap(&guards, (0, 18), 1), gap(&guards, (0, 48), 10)), (None, Some(20)), "it ends in a run");
-        assert_eq!(gap(&guards, (8, 18), 1), None, "it is within a run");
-        guards.take(SLOT, (3, 12));
-        assert_eq!((gap(&guards, (0, 60), 9), &guards.runs), (Some(3), &guards.joined()));
-        guards.prune(|point| point.tick < Tick(40));
-        assert_eq!((gap(&guards, (0, 60), 44), &guards.runs), (Some(0), &guards.joined()));
-    }
-
-    #[test]
-    fn guarded_bytes_have_a_last_use_of_their_own() {
-        let tick = |range| {
-            let mut guards = Guards::default();
-            guards.add(SLOT, part((0, 10), at(1, 5), 3));
-            guards.add(SLOT, part((10, 20), at(2, 7), 4));
-            guards.take(SLOT, range).1.map(LastUse::tick)
-        };
-        assert_eq!((tick((2, 8)), tick((9, 11)), tick((0, 20))), (Some(Tick(3)), Some(Tick(4)), Some(Tick(4))));
-        assert_eq!((tick((9, 21)), tick((30, 31))), (None, None), "not all of it is guarded");
     }
 }

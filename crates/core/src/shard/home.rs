@@ -1,8 +1,8 @@
 //! The homes of pages: how a home grows, its slabs, and the parts that are in use elsewhere.
 
-use millpond_backend::StreamId;
+use millpond_backend::{Point, StreamId};
 
-use super::{Grant, Shard, Tile};
+use super::{Claimed, Grant, Shard, Tile};
 use crate::block::State;
 use crate::books::Points;
 use crate::ids::{BlockId, Side, Slot};
@@ -26,14 +26,20 @@ pub(crate) struct Growth {
 }
 
 /// What a plan has claimed to let a home grow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Ground {
-    pub(crate) before: Option<BlockId>,
+    pub(crate) before: Option<Claimed>,
     pub(crate) gap: BlockId,
 }
 
 impl Shard {
-    pub(super) fn becomes_slab(&mut self, id: BlockId) {
+    /// Moves a claimed block of the large side to the small one, where it is a stream's.
+    pub(super) fn becomes_slab(&mut self, id: BlockId, stream: StreamId) {
+        if self.blocks[id].user != stream {
+            // The stream may still have to come after whoever used it.
+            self.record_user(id);
+        }
+        self.blocks[id].user = stream;
         self.blocks[id].side = Side::Small;
         self.small_bytes += self.blocks[id].size;
     }
@@ -47,20 +53,22 @@ impl Shard {
     /// Returns where a home can grow for a request: the first hole that is long enough, together with the free block in
     /// front of it unless the request needs a place at a multiple of a page's size.
     pub(crate) fn growth(&self, bytes: u64, joins: bool) -> Option<Growth> {
+        debug_assert!(bytes > 0, "a home grows by nothing");
         self.pools[Side::Large.index()].unmapped.iter().find_map(|&(_, hole)| {
             let block = &self.blocks[hole];
             let before = block.prev.some().filter(|&id| joins && self.is_free_on(id, Side::Large));
-            let before = before.map(|id| self.tile(id));
+            // One that is long enough is not ready, or it would have served.
+            let before = before.map(|id| self.tile(id)).filter(|tile| tile.end - tile.begin < bytes);
             let missing = bytes.saturating_sub(before.map_or(0, |tile| tile.end - tile.begin));
             let (slot, begin, limit) = (block.slot, block.offset, block.end());
-            let fits = missing > 0 && missing.next_multiple_of(self.rules.slab) <= block.size;
+            let fits = missing.next_multiple_of(self.rules.slab) <= block.size;
             fits.then_some(Growth { before, hole, slot, begin, missing, limit })
         })
     }
 
-    /// Takes a place to grow for a plan, with `bytes` of its addresses. Returns it with the points that guarded the
-    /// free block in front, or `None`, with nothing claimed, if another thread has changed it meanwhile.
-    pub(crate) fn claim_growth(&mut self, growth: &Growth, bytes: u64) -> Option<(Ground, Points)> {
+    /// Takes a place to grow for a plan, with `bytes` of its addresses, and the free block in front. Returns `None`,
+    /// with nothing claimed, if another thread has changed it meanwhile.
+    pub(crate) fn claim_growth(&mut self, growth: &Growth, bytes: u64) -> Option<Ground> {
         let hole = &self.blocks[growth.hole];
         let stands = (hole.state, hole.slot, hole.offset) == (State::Unmapped, growth.slot, growth.begin)
             && hole.size >= bytes
@@ -71,46 +79,26 @@ impl Shard {
         if !stands {
             return None;
         }
-        let before = growth.before.map(|tile| tile.block);
-        let mut guards = Points::default();
-        if let Some(before) = before {
-            self.claim(before);
-            guards = self.take_guards(before);
-        }
+        let before = growth.before.map(|tile| {
+            self.claim(tile.block);
+            self.claimed(tile.block)
+        });
         let gap = self.claim_hole(growth.hole, growth.begin, growth.begin + bytes);
-        Some((Ground { before, gap }, guards))
+        Some(Ground { before, gap })
     }
 
     /// Joins what a plan has claimed and backed, and hands it out on the side of the request.
-    pub(crate) fn serve_growth(&mut self, ground: Ground, want: &Want, clock: u64) -> Grant {
+    pub(crate) fn serve_growth(&mut self, ground: Ground, want: &Want, clock: u64, to: (StreamId, LastUse)) -> Grant {
         let whole = match ground.before {
-            Some(before) => self.absorb(before, ground.gap),
+            Some(before) => self.absorb(before.block, ground.gap),
             None => ground.gap,
         };
         if want.side == Side::Small {
             // The rest of the slab is free for other small blocks.
-            self.becomes_slab(whole);
+            self.becomes_slab(whole, to.0);
         }
         // A free block in front that the plan has not claimed stays as it is: the block that is handed out follows it.
-        self.serve(whole, want, clock)
-    }
-
-    /// Hands a claimed block of the request's length out for use on another stream, with the last use that counts
-    /// there.
-    pub(crate) fn serve_to(
-        &mut self,
-        id: BlockId,
-        want: &Want,
-        clock: u64,
-        (borrower, last_use): (StreamId, LastUse),
-    ) -> Grant {
-        let grant = Grant { last_use, ..self.hand_out(id, want, clock) };
-        self.record_stream(grant.block, borrower);
-        if let Some(uses) = self.uses.get_mut(grant.block) {
-            uses.is_lent = true;
-        }
-        self.note_lent(&grant);
-        grant
+        self.serve(whole, want, clock, to)
     }
 
     /// Notes that claimed memory is in use through a window from now on.
@@ -120,50 +108,25 @@ impl Shard {
         block.state = State::Away;
     }
 
-    /// Notes that memory is no longer used through a window: it is free again. `last_use` is that of the window, if
-    /// that belongs to the same stream; what another stream did there is over, or guarded. `is_foreign` says whether it
-    /// may hold the data of another user.
+    /// Notes that a stream no longer uses memory through a window: it is free again, for whoever comes after that use
+    /// and these points of others.
     ///
     /// # Panics
     ///
     /// If it was not away.
-    pub(crate) fn comes_home(&mut self, id: BlockId, last_use: LastUse, is_foreign: bool, clock: u64) {
+    pub(super) fn comes_home(&mut self, id: BlockId, used: Point, points: &Points, clock: u64) {
         let block = &mut self.blocks[id];
         assert_eq!(block.state, State::Away, "block {} comes home", id.0);
-        block.last_use = block.last_use.max(last_use);
-        let (slot, offset, size) = (block.slot, block.offset, block.size);
-        self.set_foreign(slot, (offset, size), is_foreign);
+        (block.user, block.last_use) = (used.stream, LastUse::at(used.tick));
+        self.used_by_others(id, points.clone(), true);
         self.join(id, clock);
     }
 
-    /// Turns a slab of free memory of the large side into one of the small side, and hands out a block of it. Returns
-    /// `None` if the large side has no slab, or if the streams are to be asked first whether it is ready.
-    pub(crate) fn take_slab(&mut self, want: &Want, clock: u64) -> Option<Grant> {
-        let bytes = self.rules.slab;
-        let mut free = self.pools[Side::Large.index()].free.iter_from(bytes);
-        let (found, at) = free.find_map(|id| Some((id, self.place_in_slab(id, want.rounded)?)))?;
-        drop(free);
-        if !self.goes_past && self.is_guarded_at(found, (at, at + want.rounded)) {
-            return None;
-        }
-        let begin = at / bytes * bytes;
-        self.claim(found);
-        let slab = self.carve(found, begin, bytes, [clock; 2]);
-        self.becomes_slab(slab);
-        let part = self.behind_front(slab, at, clock);
-        Some(self.serve(part, want, clock))
-    }
-
-    /// Returns where a small block would begin in a slab of a free block of the large side: at the first bytes there
-    /// that nothing guards. As long as the streams are to be asked first, it is where the first slab begins. Segments
-    /// have no slabs.
-    fn place_in_slab(&self, id: BlockId, bytes: u64) -> Option<u64> {
-        if !self.blocks[id].expandable {
-            return None;
-        }
+    /// Returns where a small block would begin in a slab of a free block of the large side: where the first slab
+    /// begins. Segments have no slabs.
+    pub(super) fn place_in_slab(&self, id: BlockId, bytes: u64) -> Option<u64> {
         let whole = (self.blocks[id].offset, self.blocks[id].end());
-        let place = |begin, end| self.within_slab(whole, (begin, end), bytes);
-        if self.goes_past { self.unguarded_place(id, place) } else { place(whole.0, whole.1) }
+        self.blocks[id].expandable.then(|| self.within_slab(whole, whole, bytes)).flatten()
     }
 
     /// Returns where the first bytes of a part of a block begin that lie in one slab. The slab lies in the block.
@@ -173,12 +136,6 @@ impl Shard {
         let at = if first % slab + bytes > slab { first.next_multiple_of(slab) } else { first };
         let slab_end = at / slab * slab + slab;
         (at + bytes <= end && slab_end <= block.1).then_some(at)
-    }
-
-    /// Makes what lies before a place in a claimed block a free block, and returns the claimed rest.
-    pub(super) fn behind_front(&mut self, id: BlockId, at: u64, clock: u64) -> BlockId {
-        let end = self.blocks[id].end();
-        self.carve(id, at, end - at, [clock; 2])
     }
 
     /// Returns whether a block is the first one of a slab of `whole` bytes that is free but for it, and a small request
@@ -196,6 +153,10 @@ impl Shard {
         for neighbour in beside.into_iter().flatten() {
             let other = &self.blocks[neighbour];
             let is_before = other.offset < block.offset;
+            // Joined, what several streams have used is recorded by place, which could be seen afterwards.
+            if other.used_elsewhere || other.user != block.user {
+                return false;
+            }
             // What guards the memory on either side of the slab does not guard the slab.
             if is_before && other.size >= slab {
                 return false;
@@ -269,10 +230,9 @@ impl Shard {
         }
     }
 
-    /// Returns the free blocks that may hold a whole page of that size, with their slots and last uses.
-    pub(crate) fn free_with_pages(&self, page: u64) -> impl Iterator<Item = (BlockId, Slot, LastUse)> {
-        let ids = self.pools[Side::Large.index()].free.iter_from(page);
-        ids.map(|id| (id, self.blocks[id].slot, self.blocks[id].last_use))
+    /// Returns the free blocks that may hold a whole page of that size.
+    pub(crate) fn free_with_pages(&self, page: u64) -> impl Iterator<Item = BlockId> {
+        self.pools[Side::Large.index()].free.iter_from(page)
     }
 }
 
@@ -289,11 +249,18 @@ pub(super) mod tests {
     use crate::ids::{PageId, Place, PoolId, SegmentId, ShardId};
     use crate::segment::{Mapping, Role};
     use crate::settings::{self, Policy, Settings};
-    use crate::shard::{Arrival, Freed, Rules};
+    use crate::shard::{Arrival, Freed, Requester, Rules};
     use crate::size::Sizes;
     use crate::units::MIB;
 
     pub(crate) const SMALL: u64 = MIB / 2;
+
+    /// The stream of the shards here.
+    pub(crate) const OWN: Requester = Requester::in_order(StreamId(0));
+
+    fn point(stream: u32, tick: u64) -> Point {
+        Point { stream: StreamId(stream), tick: Tick(tick) }
+    }
 
     pub(crate) fn want(bytes: u64) -> Want {
         Sizes::new(&Settings::default()).want(bytes).unwrap_or_else(|| panic!("{bytes} bytes"))
@@ -332,9 +299,9 @@ pub(super) mod tests {
         let length = if request.side == Side::Small { 2 * MIB } else { request.rounded };
         let growth = shard.growth(length, joins).unwrap_or_else(|| panic!("{bytes} bytes fit nowhere"));
         let missing = growth.missing.next_multiple_of(2 * MIB);
-        let (ground, _) = shard.claim_growth(&growth, missing).unwrap_or_else(|| panic!("{growth:?} is as it was"));
+        let ground = shard.claim_growth(&growth, missing).unwrap_or_else(|| panic!("{growth:?} is as it was"));
         map(shard, growth.slot, (growth.begin, growth.begin + missing), Role::Home);
-        let grant = shard.serve_growth(ground, &request, 0);
+        let grant = shard.serve_growth(ground, &request, 0, (OWN.stream, LastUse::NEVER));
         settle(shard);
         grant
     }
@@ -368,11 +335,13 @@ pub(super) mod tests {
         let (mut shard, slot, _) = with_gaps(&[4, 4, 6]);
         let growth = shard.growth(10 * MIB, true).expect("there are addresses");
         assert_eq!((growth.slot, growth.begin, growth.missing), (slot, 14 * MIB, 4 * MIB), "6 MiB are free in front");
+        let enough = shard.growth(6 * MIB, true).expect("there are addresses");
+        assert_eq!((enough.slot, enough.begin, enough.missing, enough.before), (slot, 14 * MIB, 6 * MIB, None));
         let alone = shard.growth(10 * MIB, false).expect("there are addresses");
         assert_eq!((alone.begin, alone.missing, alone.before), (14 * MIB, 10 * MIB, None));
         assert_eq!(shard.growth(57 * MIB, true), None, "50 are left, behind 6");
         let grant = grow(&mut shard, 10 * MIB, true);
-        assert_eq!((grant.offset, grant.last_use), (8 * MIB, LastUse::at(millpond_backend::Tick(3))));
+        assert_eq!(grant.offset, 8 * MIB);
         assert_eq!(free_places(&shard), [(0, 4)]);
     }
 
@@ -384,8 +353,8 @@ pub(super) mod tests {
             let (mut shard, _, _) = with_gaps(&[4, 4, 6]);
             let growth = shard.growth(10 * MIB, true).expect("there are addresses");
             match change {
-                0 => drop(shard.find_and_take(&want(6 * MIB), 0)),
-                1 => drop((0..2).map(|_| shard.find_and_take(&want(4 * MIB), 0)).count()),
+                0 => drop(shard.find_and_take(&want(6 * MIB), 0, OWN)),
+                1 => drop((0..2).map(|_| shard.find_and_take(&want(4 * MIB), 0, OWN)).count()),
                 _ => drop(shard.claim_growth(&shard.growth(2 * MIB, false).expect("there are addresses"), 2 * MIB)),
             }
             settle(&mut shard);
@@ -400,7 +369,7 @@ pub(super) mod tests {
         for backed in [0, 2, 4, 6] {
             let (mut shard, slot, _) = with_gaps(&[4, 4]);
             let growth = shard.growth(6 * MIB, true).expect("there are addresses");
-            let (ground, _) = shard.claim_growth(&growth, 6 * MIB).expect("it is as it was");
+            let ground = shard.claim_growth(&growth, 6 * MIB).expect("it is as it was");
             map(&mut shard, slot, (8 * MIB, (8 + backed) * MIB), Role::Home);
             shard.keep_backed(ground.gap, backed * MIB, LastUse::NEVER, [0; 2]);
             settle(&mut shard);
@@ -419,17 +388,17 @@ pub(super) mod tests {
         {
             let (mut shard, _, ids) = with_gaps(&[4, 4]);
             let part = shard.claim_part(&shard.tile(ids[0]), begin * MIB, end * MIB);
-            let (part, last_use, _) = part.expect("it is free");
-            assert_eq!(last_use, LastUse::at(millpond_backend::Tick(3)));
+            let Claimed { block: part, points, .. } = part.expect("it is free");
+            assert_eq!(points.into_vec(), [point(0, 3)]);
             settle(&mut shard);
             shard.goes_away(part);
             settle(&mut shard);
             assert_eq!(free_places(&shard), left);
-            shard.comes_home(part, LastUse::at(millpond_backend::Tick(7)), false, 0);
+            shard.comes_home(part, point(0, 7), &Points::default(), 0);
             settle(&mut shard);
             let tiles = shard.tiles_now();
             assert_eq!(tiles.len(), 1, "it has joined: {tiles:?}");
-            assert_eq!((tiles[0].end, tiles[0].last_use), (4 * MIB, LastUse::at(millpond_backend::Tick(7))));
+            assert_eq!((tiles[0].end, tiles[0].point), (4 * MIB, point(0, 7)));
         }
     }
 
@@ -438,9 +407,9 @@ pub(super) mod tests {
     fn a_slab_begins_at_a_multiple_of_its_length() {
         let (mut shard, _) = bare();
         let [front, rest] = [3, 7].map(|mib| grow(&mut shard, mib * MIB, true).block);
-        assert!(shard.take_slab(&want(SMALL), 0).is_none(), "nothing is free");
+        assert!(shard.take_slab(&want(SMALL), 0, OWN).is_none(), "nothing is free");
         free(&mut shard, rest, 5);
-        let small = shard.take_slab(&want(SMALL), 0).expect("a slab");
+        let small = shard.take_slab(&want(SMALL), 0, OWN).expect("a slab");
         settle(&mut shard);
         assert_eq!((small.offset, shard.small_bytes()), (4 * MIB, 2 * MIB));
         assert_eq!(free_places(&shard), [(3, 4), (6, 10)]);
@@ -450,32 +419,27 @@ pub(super) mod tests {
         assert_eq!(free_places(&shard), [(0, 10)]);
     }
 
-    /// Another stream still uses a few bytes of each slab. The others serve small requests once the streams were asked.
+    /// Another stream still uses the first bytes of one slab, and what is beside the others. Those serve at once.
     #[test]
-    fn a_slab_that_is_guarded_in_part_serves_small_requests() {
-        let (mut shard, slot) = bare();
-        let whole = grow(&mut shard, 4 * MIB, true).block;
-        let page = grow(&mut shard, 2 * MIB, true).block;
+    fn a_slab_that_another_stream_uses_is_passed_over() {
+        let (mut shard, _) = bare();
+        let whole = grow(&mut shard, 6 * MIB, true).block;
         free(&mut shard, whole, 3);
-        let quarter = MIB / 4;
-        for begin in [0, 2 * MIB - quarter, 2 * MIB] {
-            let tile = shard.tiles_now().into_iter().find(|tile| tile.begin <= begin && begin < tile.end);
-            let (part, ..) = shard.claim_part(&tile.expect("free"), begin, begin + quarter).expect("it is free");
-            shard.put_guards(part, [Point { stream: StreamId(1), tick: Tick(9) }].into_iter().collect());
-            shard.unclaim(part, [0; 2]);
-            settle(&mut shard);
-        }
-        assert!(shard.take_slab(&want(SMALL), 0).is_none(), "the streams are to be asked first");
-        shard.goes_past = true;
-        let mut offsets = Vec::new();
-        while let Some(grant) = shard.allocate(&want(SMALL), 0, Tick::ZERO) {
-            settle(&mut shard);
-            offsets.push(grant.offset / quarter);
-            let points = shard.guarded_parts_in(slot, (grant.offset, grant.offset + grant.size)).count();
-            assert_eq!(points, 0, "{grant:?} is guarded");
-        }
-        // In quarters of 1 MiB: 0, 7 and 8 are guarded, and no block lies in two slabs.
-        assert_eq!(offsets, [1, 3, 5, 9, 11, 13], "{page:?}");
+        let (part, other) = (2 * MIB, StreamId(1));
+        let claimed = shard.claim_part(&shard.tile(whole), part, part + MIB / 4).expect("it is free");
+        assert_eq!((claimed.points.into_vec(), claimed.is_fresh), (vec![point(0, 3)], false));
+        shard.put_guards(claimed.block, [point(1, 9)].into_iter().collect());
+        shard.unclaim(claimed.block, [0; 2]);
+        settle(&mut shard);
+        let slab = |shard: &mut Shard, by| shard.take_slab(&want(SMALL), 0, by).map(|grant| grant.offset);
+        assert_eq!(slab(&mut shard, OWN), Some(0));
+        assert_eq!(slab(&mut shard, OWN), None, "what is left begins with what another stream uses");
+        let other = Requester::in_order(other);
+        assert_eq!(slab(&mut shard, other), None, "behind its own part it has what the first stream used");
+        shard.see_reached([Tick(3)].into_iter());
+        assert_eq!(slab(&mut shard, OWN), None, "the other stream is not done");
+        assert_eq!(slab(&mut shard, other), Some(2 * MIB));
+        settle(&mut shard);
     }
 
     /// Two free slabs are side by side for a moment, because a half of each was in use. Both go back together.
@@ -485,8 +449,8 @@ pub(super) mod tests {
         let block = grow(&mut shard, 6 * MIB, true).block;
         free(&mut shard, block, 3);
         let small = |shard: &mut Shard| {
-            let found = shard.find_and_take(&want(SMALL), 0);
-            let grant = found.or_else(|| shard.take_slab(&want(SMALL), 0)).expect("there is room");
+            let found = shard.find_and_take(&want(SMALL), 0, OWN);
+            let grant = found.or_else(|| shard.take_slab(&want(SMALL), 0, OWN)).expect("there is room");
             settle(shard);
             grant.block
         };

@@ -14,7 +14,7 @@ impl Shard {
     /// If another page is mapped there.
     pub(crate) fn page_mapped(&mut self, at: Place, mapping: Mapping) {
         if mapping.role == Role::Home {
-            self.note_page(at, mapping.bytes);
+            self.note_foreign(at.slot, at.offset, mapping.bytes);
         }
         let before = self.segments[at.slot].mappings.insert(at.offset, mapping);
         assert_eq!(before, None, "page {} is mapped over another one at {at:?}", mapping.page.0);

@@ -1,10 +1,9 @@
-//! A shard: the segments, blocks and counters of one stream in one private pool.
+//! A shard: the segments, blocks and counters of one stream in one pool, or of all streams of a pool under `paged`.
 //!
 //! The hot path ([`Shard::allocate`] that hits, [`Shard::free`]) uses nothing outside its shard. What a shard cannot do
 //! alone it reports: a miss, uses on other streams that have to be waited for, or room for a peak that ran out. The
 //! [`Coordinator`](crate::Coordinator) continues from there.
 
-mod abroad;
 mod adopt;
 mod by_place;
 mod check;
@@ -18,9 +17,9 @@ mod home;
 mod mappings;
 mod put_off;
 mod release;
+mod slabs;
 mod snug;
 mod spots;
-mod survey;
 mod take;
 mod tiles;
 mod uses;
@@ -33,6 +32,7 @@ use alloc::vec::Vec;
 use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
 
 use crate::block::{Block, Blocks, State};
+use crate::books::Points;
 use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
 use crate::index::{Entry, FreeIndex};
 use crate::last_use::LastUse;
@@ -46,20 +46,19 @@ use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
 pub(crate) use adopt::Arrival;
 pub(crate) use by_place::Ends;
 pub(crate) use extend::{Addresses, Extend, Growing};
-use foreign::Foreign;
+use foreign::Owners;
 pub use free::{Freed, Retired};
-use guards::Guards;
-pub(crate) use guards::Return;
+pub use guards::Requester;
+use guards::{Guards, Seen};
 pub(crate) use home::{Ground, Growth};
 use put_off::Swap;
 use snug::Snug;
 pub(crate) use spots::{Mark, Spot, Stands};
-pub(crate) use tiles::Tile;
+pub(crate) use tiles::{Claimed, Tile};
 pub use uses::Uses;
 use uses::UsesByBlock;
 pub use view::{BlockState, BlockView, PageView, SegmentView};
 use windows::Panes;
-pub(crate) use windows::Piece;
 
 /// A block that was handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,8 +73,8 @@ pub struct Grant {
     pub size: u64,
     /// The segment's device address, or 0 on devices without addresses.
     pub base: u64,
-    /// The last use of this memory: a tick of the stream that it is granted for. The tick is 0 for a block that is
-    /// lent, whose last use was on the lender's stream and is over.
+    /// The last use of this memory: a tick of the stream that it is granted for. The tick is 0 where that use is over
+    /// and another stream's, or one at other addresses.
     pub last_use: LastUse,
     /// Whether room for a peak ran out, or the shard has room that it does not hold: the coordinator must then settle
     /// before anything else happens.
@@ -96,7 +95,7 @@ pub(crate) struct Rules {
     pub(crate) keeps_whole: bool,
     pub(crate) slack: Option<f64>,
     pub(crate) reuse: Reuse,
-    /// When memory may be used at other addresses than before.
+    /// When a stream may have memory again that it used at other addresses.
     pub(crate) alias_reuse: Reuse,
     /// The bytes that small blocks get from a home at a time.
     pub(crate) slab: u64,
@@ -132,10 +131,10 @@ impl Rules {
         Self { keeps_whole: pool != PoolId::DEFAULT, ..self }
     }
 
-    /// Returns the rules on a device with these pages.
+    /// Returns the rules on a device with these pages. A home's memory may have been used at other addresses.
     pub(crate) fn on(mut self, pages: Option<PageCaps>) -> Self {
         if let Some(pages) = pages.filter(|_| self.moves_pages) {
-            self.alias_reuse = pages.alias_reuse;
+            self.alias_reuse = self.reuse.max(pages.alias_reuse);
             self.slab = SMALL_SEGMENT_BYTES.next_multiple_of(pages.granularity);
         }
         self
@@ -149,7 +148,7 @@ struct Pool {
     unmapped: BTreeSet<(u64, BlockId)>,
 }
 
-/// The state of one stream in one private pool.
+/// The state of one stream in one pool. Under `paged` the streams of a pool have one shard together: their *home*.
 ///
 /// Invariants, verified by [`check`](Shard::check): the blocks of each segment tile it; no two neighbours are both free
 /// or both unmapped; the indexes hold exactly the free and the unmapped blocks; the counters equal the sums over the
@@ -161,6 +160,8 @@ pub struct Shard {
     rules: Rules,
     blocks: Blocks,
     pools: [Pool; 2],
+    /// The free small blocks of a home.
+    slabs: slabs::Slabs,
     segments: Segments,
     /// The rank that the next segment begins at, where ties go by birth.
     next_rank: u64,
@@ -177,30 +178,23 @@ pub struct Shard {
     swap: Swap,
     /// The uses of blocks beyond the home stream.
     uses: UsesByBlock,
-    /// The memory that may hold the data of a previous user, where the settings make that matter.
-    foreign: Option<Foreign>,
+    /// Which stream has which memory, where the settings make that matter.
+    owners: Option<Owners>,
     /// The bytes of homes that belong to the small side.
     small_bytes: u64,
     /// The length from which a free block of the small side may have to go back to the large side: that of a slab, or 0
     /// since a restored block has left a part of one to either side.
     gives_from: u64,
-    /// The latest last use that a free block of the large side ever had.
-    latest_free: LastUse,
     /// The free blocks of the large side by place, as they were when they were looked at last.
     by_place: by_place::ByPlace,
     /// Addresses for windows, where nothing is mapped.
     vacant: BTreeSet<(u64, BlockId)>,
     /// The windows in use.
     panes: Panes,
-    /// Memory of other shards that came back with windows, until the coordinator takes it.
-    returns: Vec<Return>,
-    /// What other streams may still use of the free memory.
+    /// Who may still use free memory that several streams have used.
     guards: Guards,
-    /// Whether the device was seen to be behind some guard when the streams were asked last, and no loan was made in
-    /// the pool since. Then small requests go past guarded memory.
-    goes_past: bool,
-    /// What other streams did through its windows, and may not be done with.
-    abroad: abroad::Abroad,
+    /// What a home has seen of the streams.
+    seen: Seen,
     /// The blocks that became free after a wait, where they are listed.
     retired: Option<Vec<Retired>>,
 }
@@ -215,6 +209,7 @@ impl Shard {
             rules,
             blocks: Blocks::new(),
             pools: [pool_of(), pool_of()],
+            slabs: slabs::Slabs::default(),
             segments: Segments::new(),
             next_rank: 0,
             meter: Meter::new(),
@@ -223,17 +218,14 @@ impl Shard {
             put_off: BlockId::NONE,
             swap: Swap::NONE,
             uses: UsesByBlock::default(),
-            foreign: Foreign::under(rules.scrub),
+            owners: Owners::under(rules.scrub),
             small_bytes: 0,
             gives_from: rules.slab,
-            latest_free: LastUse::NEVER,
             by_place: by_place::ByPlace::default(),
             vacant: BTreeSet::new(),
             panes: Panes::default(),
-            returns: Vec::new(),
             guards: Guards::default(),
-            goes_past: false,
-            abroad: abroad::Abroad::default(),
+            seen: Seen::default(),
             retired: None,
         }
     }
@@ -257,7 +249,8 @@ impl Shard {
         self.segments.get(slot).map(|segment| segment.id)
     }
 
-    /// Returns the stream that the shard's blocks belong to.
+    /// Returns the stream that the shard was opened for. Under `paged` other streams of the pool have blocks there,
+    /// too.
     pub fn stream(&self) -> StreamId {
         self.stream
     }
@@ -269,9 +262,7 @@ impl Shard {
 
     /// Returns whether the shard has no memory, and nothing that waits for any: its pool could be another one.
     pub(crate) fn is_vacant(&self) -> bool {
-        self.blocks.iter().all(|(_, block)| block.state == State::Unmapped)
-            && self.put_off == BlockId::NONE
-            && self.returns.is_empty()
+        self.blocks.iter().all(|(_, block)| block.state == State::Unmapped) && self.put_off == BlockId::NONE
     }
 
     /// Takes in what is special about the shard's pool.
@@ -286,7 +277,7 @@ impl Shard {
     /// If it has memory.
     pub(crate) fn move_to(&mut self, pool: PoolId) {
         assert!(self.is_vacant(), "the shard of {} in {} has memory and goes to {pool}", self.stream, self.pool);
-        (self.pool, self.goes_past) = (pool, false);
+        self.pool = pool;
     }
 
     /// Returns the number of blocks that the program holds.
@@ -296,14 +287,20 @@ impl Shard {
         (count(Side::Small) + count(Side::Large)) as u64
     }
 
-    /// Returns whether a freed block, or the next use of free memory, still waits for a point.
+    /// Returns whether a freed block still waits for a point.
     pub fn has_pending(&self) -> bool {
-        self.blocks.iter().any(|(_, block)| block.state == State::Pending) || self.guard_points().next().is_some()
+        self.blocks.iter().any(|(_, block)| block.state == State::Pending)
     }
 
-    /// Returns the newest tick of the home stream at which any of the shard's memory was freed, or 0 if none was.
-    pub fn last_use(&self) -> Tick {
-        self.blocks.iter().map(|(_, block)| block.last_use).max().map_or(Tick::ZERO, LastUse::tick)
+    /// Returns up to which points the shard's memory was used, of each stream the newest one.
+    pub fn last_uses(&self) -> Points {
+        let used = self.blocks.iter().map(|(id, _)| self.last_point(id));
+        used.chain(self.guard_points()).filter(|point| point.tick > Tick::ZERO).collect()
+    }
+
+    /// Returns the stream that a block was handed out for.
+    pub fn user_of(&self, block: BlockId) -> StreamId {
+        self.blocks[block].user
     }
 
     /// Returns the slot of the segment in which a block lies, its offset there and its length, both in bytes.
@@ -327,17 +324,16 @@ impl Shard {
         self.blocks[block].last_use
     }
 
-    /// Returns the point of the home stream up to which a block's memory was used.
+    /// Returns the point up to which a block's user used its memory.
     pub(crate) fn last_point(&self, block: BlockId) -> Point {
-        Point { stream: self.stream, tick: self.blocks[block].last_use.tick() }
+        let block = &self.blocks[block];
+        Point { stream: block.user, tick: block.last_use.tick() }
     }
 
-    /// Notes that the block is used on another stream until it is freed. The home stream itself is news only to a
-    /// block that is lent.
+    /// Notes that the block is used on another stream until it is freed. The stream that it was handed out for is no
+    /// news.
     pub fn record_stream(&mut self, block: BlockId, stream: StreamId) {
-        if stream == self.stream {
-            self.used_at_home(block);
-        } else if !self.rules.planted.is(Plant::EarlyReuse) {
+        if stream != self.blocks[block].user && !self.rules.planted.is(Plant::EarlyReuse) {
             let uses = self.uses_of(block);
             if !uses.streams.contains(&stream) {
                 uses.streams.push(stream);
@@ -345,22 +341,11 @@ impl Shard {
         }
     }
 
-    /// Notes that the block is used up to a point. A point of its home stream has no effect, because the free comes
-    /// after it.
+    /// Notes that the block is used up to a point. A point of the stream that it was handed out for has no effect,
+    /// because the free comes after it.
     pub fn used_until(&mut self, block: BlockId, point: Point) {
-        if point.stream == self.stream {
-            self.used_at_home(block);
-        } else if !self.rules.planted.is(Plant::EarlyReuse) {
+        if point.stream != self.blocks[block].user && !self.rules.planted.is(Plant::EarlyReuse) {
             self.uses_of(block).points.max(point);
-        }
-    }
-
-    /// Notes that the home stream uses a block, which is news if the block is lent.
-    fn used_at_home(&mut self, block: BlockId) {
-        if self.blocks[block].used_elsewhere
-            && let Some(uses) = self.uses.get_mut(block)
-        {
-            uses.is_lent = false;
         }
     }
 
@@ -378,8 +363,8 @@ impl Shard {
     /// Puts a free block into the index.
     #[inline(always)]
     fn list(&mut self, id: BlockId, size: u64, side: Side) {
-        if side == Side::Large {
-            self.latest_free = self.latest_free.max(self.blocks[id].last_use);
+        if self.is_in_slabs(side) {
+            return self.list_in_slab(id, size);
         }
         if !self.pools[side.index()].free.insert_alone(id, size) {
             self.list_among(id, size, side);
@@ -395,6 +380,9 @@ impl Shard {
     /// Takes a block out of the index.
     fn unlist(&mut self, id: BlockId) {
         let Block { size, side, .. } = self.blocks[id];
+        if self.is_in_slabs(side) {
+            return self.unlist_in_slab(id);
+        }
         self.pools[side.index()].free.remove(id, size);
     }
 
@@ -415,7 +403,7 @@ impl Shard {
     /// Returns the last point that freed blocks wait for on the home stream, where that does not reuse in order. Blocks
     /// that wait for other streams first count as well: they wait for the home stream afterwards.
     pub(crate) fn settling_until(&self) -> Option<Point> {
-        if self.rules.reuse == Reuse::InOrder {
+        if self.rules.reuse == Reuse::InOrder || self.rules.moves_pages {
             return None;
         }
         let pending = self.blocks.iter().filter(|(_, block)| block.state == State::Pending);

@@ -10,7 +10,7 @@
 //! The difference cannot be observed: every look at a shard from outside the hot path finds it
 //! [`tidied`](Shard::tidied).
 
-use millpond_backend::Tick;
+use millpond_backend::{StreamId, Tick};
 
 use super::{Grant, Shard};
 use crate::block::{Block, State};
@@ -76,14 +76,18 @@ impl Shard {
         true
     }
 
-    /// Hands the block of the swap out again, if it was freed and nothing else happened since.
+    /// Hands the block of the swap out again, if it was freed and nothing else happened since, and the stream that asks
+    /// is the one that had it.
     #[inline(always)]
-    pub(super) fn swap_in(&mut self, want: &Want, clock: u64) -> Option<Grant> {
+    pub(super) fn swap_in(&mut self, want: &Want, clock: u64, stream: StreamId) -> Option<Grant> {
         let Swap { grant, side, behind, change } = &self.swap;
         if self.put_off != grant.block || want.rounded != grant.size || want.side != *side {
             return None;
         }
         let block = self.blocks.get_mut(grant.block)?;
+        if block.user != stream {
+            return None;
+        }
         let before = core::mem::replace(&mut block.requested, want.requested);
         block.state = State::Live;
         if let Some(behind) = self.blocks.get_mut(*behind) {
@@ -92,6 +96,9 @@ impl Shard {
             behind.last_use = behind.last_use.max(grant.last_use);
         }
         self.put_off = BlockId::NONE;
+        if self.rules.moves_pages {
+            self.seen.note_grant(stream);
+        }
         let unsettled = self.meter.swap(*side, grant.size, before, want.requested, *change);
         Some(Grant { unsettled, ..*grant })
     }
@@ -133,12 +140,12 @@ impl Shard {
         let mut change = SplitChange { blocks: 1, bytes: block.size as i64 };
         let (mut prev, mut next) = (block.prev, block.next);
         let mut absorbed = 0;
-        if let Some(before) = self.free_at(prev, block.side) {
+        if let Some(before) = self.free_before(id) {
             change.blocks -= 1;
             absorbed += self.blocks[before].size;
             prev = self.blocks[before].prev;
         }
-        if let Some(behind) = self.free_at(next, block.side) {
+        if let Some(behind) = self.free_behind(id) {
             change.blocks -= 1;
             absorbed += self.blocks[behind].size;
             next = self.blocks[behind].next;
@@ -151,9 +158,18 @@ impl Shard {
         change
     }
 
+    /// Returns the free block that a block would be joined with in front, if it were free.
     #[inline(always)]
-    fn free_at(&self, id: BlockId, side: Side) -> Option<BlockId> {
-        id.some().filter(|&id| (self.blocks[id].state, self.blocks[id].side) == (State::Free, side))
+    pub(super) fn free_before(&self, id: BlockId) -> Option<BlockId> {
+        let block = &self.blocks[id];
+        block.prev.some().filter(|&before| self.is_free_on(before, block.side) && self.is_within_slab(id))
+    }
+
+    /// Returns the free block that a block would be joined with behind, if it were free.
+    #[inline(always)]
+    pub(super) fn free_behind(&self, id: BlockId) -> Option<BlockId> {
+        let block = &self.blocks[id];
+        block.next.some().filter(|&behind| self.is_free_on(behind, block.side) && self.is_within_slab(behind))
     }
 
     /// Returns the shard with nothing put off, for all uses but the hot path.
@@ -191,27 +207,33 @@ impl Shard {
     fn finds_swap(&mut self, want: &Want) -> bool {
         let id = self.put_off;
         let Some(change) = self.would_retake(id, want) else { return false };
-        let Block { slot, offset, size, last_use, next, side, .. } = self.blocks[id];
+        let Block { slot, offset, size, last_use, side, .. } = self.blocks[id];
         let grant = Grant { block: id, slot, offset, size, base: self.segments[slot].base, last_use, unsettled: false };
-        let behind = self.free_at(next, side).unwrap_or(BlockId::NONE);
+        // Where the two have other users, the record has the use of each, and the remainder keeps its own.
+        let behind = self.free_behind(id).filter(|&behind| self.has_one_user(id, behind)).unwrap_or(BlockId::NONE);
         self.swap = Swap { grant, side, behind, change };
         true
+    }
+
+    /// Returns whether the use of a block and of the one behind it is one, once they are joined.
+    fn has_one_user(&self, id: BlockId, behind: BlockId) -> bool {
+        !self.rules.moves_pages || self.common_user([None, Some(id), Some(behind)]) == Some(self.blocks[id].user)
     }
 
     /// Determines whether the search would find the put-off block, joined with its neighbours, and cut it at exactly
     /// this block. If so, returns the change that its free makes in `inactive_split` and the grant reverses.
     fn would_retake(&self, id: BlockId, want: &Want) -> Option<SplitChange> {
         let block = &self.blocks[id];
-        if !self.rules.caches || self.free_at(block.prev, block.side).is_some() {
+        if !self.rules.caches || self.free_before(id).is_some() {
             return None;
         }
-        let behind = self.free_at(block.next, block.side);
+        let behind = self.free_behind(id);
         let rest = behind.map_or(0, |behind| self.blocks[behind].size);
         let whole = want.rounded + rest;
         if whole >= self.rules.max_split || (rest != 0 && !self.splits(want, rest)) {
             return None;
         }
-        let index = &self.pools[want.side.index()].free;
+        let index = self.index_for(want.side, block.user)?;
         let mut other = index.best_fit(want.rounded, |id| self.blocks[id].size);
         if other.is_some() && other == behind {
             other = behind.and_then(|behind| index.next_after_alone(behind, rest))?;
@@ -242,6 +264,7 @@ mod tests {
     use millpond_backend::{Point, StreamId, Tick};
 
     use super::*;
+    use crate::shard::Requester;
     use crate::shard::home::tests::{SMALL, bare, free, grow, settle, want};
     use crate::units::MIB;
 
@@ -255,51 +278,35 @@ mod tests {
 
     /// Has another stream use a free part of a block that has joined.
     fn guard(shard: &mut Shard, block: BlockId, begin: u64, end: u64) {
-        let (part, ..) = shard.claim_part(&shard.tile(block), begin, end).expect("it is free");
+        let part = shard.claim_part(&shard.tile(block), begin, end).expect("it is free").block;
         shard.put_guards(part, [Point { stream: StreamId(1), tick: Tick(9) }].into_iter().collect());
         shard.unclaim(part, [0; 2]);
         settle(shard);
     }
 
     fn allocate(shard: &mut Shard, bytes: u64) -> Option<Grant> {
-        shard.allocate(&want(bytes), 0, Tick(u64::MAX))
+        shard.allocate(&want(bytes), 0, Requester::in_order(StreamId(0)))
     }
 
-    /// What other streams still use behind a slab is no reason to look for it anew at each request.
+    /// Memory of another stream beside a slab would be recorded by place once the two are joined. A slab beside memory
+    /// of its own stream alone is swapped.
     #[test]
-    fn a_block_of_a_slab_is_swapped_where_the_memory_behind_it_is_guarded() {
-        let (mut shard, whole) = free_home();
-        guard(&mut shard, whole, 4 * MIB, 6 * MIB);
-        for _ in 0..2 {
-            let grant = allocate(&mut shard, SMALL).expect("a slab");
-            assert_eq!(grant.offset, 0);
-            shard.free(grant.block, Tick(4), 0);
-            let again = allocate(&mut shard, SMALL).expect("the same slab");
-            assert_eq!((again.block, shard.swap.grant.block), (grant.block, grant.block), "it is not swapped");
-            free(&mut shard, again.block, 5);
-        }
-    }
-
-    /// What other streams still use before a slab does not guard it either.
-    #[test]
-    fn a_block_of_a_slab_is_swapped_where_the_memory_before_it_is_guarded() {
-        for swaps in [true, false] {
-            let (mut shard, _) = free_home();
-            let [_, front] =
-                [5 * MIB / 2, 3 * MIB / 2].map(|bytes| allocate(&mut shard, bytes).expect("a block").block);
-            let grant = allocate(&mut shard, SMALL).expect("a slab");
-            assert_eq!(grant.offset, 4 * MIB);
-            free(&mut shard, front, 4);
-            guard(&mut shard, front, 5 * MIB / 2, 4 * MIB);
-            // From now on the shard knows its room again, without which no free is put off.
-            let other = allocate(&mut shard, SMALL).expect("the slab has more");
-            shard.free(other.block, Tick(5), 0);
-            shard.free(grant.block, Tick(5), 0);
-            if !swaps {
-                shard.tidied();
+    fn a_block_of_a_slab_is_swapped_where_no_other_stream_has_what_is_beside_it() {
+        for guarded in [false, true] {
+            let (mut shard, whole) = free_home();
+            shard.see_reached([Tick(9)].into_iter());
+            if guarded {
+                guard(&mut shard, whole, 4 * MIB, 6 * MIB);
             }
-            let again = allocate(&mut shard, SMALL).expect("the same slab");
-            assert_eq!((again.offset, shard.swap.grant.size > 0), (4 * MIB, swaps));
+            for _ in 0..2 {
+                let grant = allocate(&mut shard, SMALL).expect("a slab");
+                assert_eq!(grant.offset, 0);
+                shard.free(grant.block, Tick(4), 0);
+                assert_eq!(shard.is_retaken(&want(SMALL)), !guarded);
+                let again = allocate(&mut shard, SMALL).expect("the same slab");
+                assert_eq!(again.offset, grant.offset);
+                free(&mut shard, again.block, 5);
+            }
         }
     }
 }

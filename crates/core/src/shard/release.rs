@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use millpond_backend::{Point, Reuse};
+use millpond_backend::{Point, Reuse, StreamId};
 
 use super::Shard;
 use crate::block::{Block, State};
@@ -12,12 +12,13 @@ use crate::size::Want;
 impl Shard {
     /// Returns whether the shard has a free block.
     pub(crate) fn has_free(&self) -> bool {
-        self.pools.iter().any(|pool| !pool.free.is_empty())
+        self.pools.iter().any(|pool| !pool.free.is_empty()) || !self.slabs.is_empty()
     }
 
     /// Returns the free blocks of a side in order.
     pub(crate) fn free_blocks(&self, side: Side) -> impl Iterator<Item = (BlockId, &Block)> {
-        self.pools[side.index()].free.iter().map(|id| (id, &self.blocks[id]))
+        let in_slabs = (side == Side::Small).then(|| self.slabs.iter()).into_iter().flatten();
+        self.pools[side.index()].free.iter().chain(in_slabs).map(|id| (id, &self.blocks[id]))
     }
 
     /// Returns whether the block is free, fills a plain segment, and so may go back to the driver as it is.
@@ -86,8 +87,10 @@ impl Shard {
         stays_free
     }
 
-    /// Forgets the segment that a claimed block fills. Returns its place, its bytes and its side.
+    /// Forgets the segment that a claimed block fills, and what guarded it, which is over. Returns its place, its bytes
+    /// and its side.
     pub(crate) fn forget_whole(&mut self, id: BlockId) -> (Slot, u64, Side) {
+        self.take_guards(id);
         let Block { slot, size, side, .. } = self.blocks[id];
         self.forget(slot);
         (slot, size, side)
@@ -110,12 +113,11 @@ impl Shard {
         pending.map(move |(id, block)| (id, block.size, waits_for_home.then(|| self.last_point(id))))
     }
 
-    /// Returns the free bytes for whose last use on the home stream `is_ahead` holds, but for those that are guarded by
-    /// such a point.
-    pub(crate) fn bytes_used_last(&self, is_ahead: impl Fn(Point) -> bool) -> u64 {
+    /// Returns the free blocks with one user for whose last use `is_ahead` holds: their bytes and that stream.
+    pub(crate) fn used_last(&self, is_ahead: impl Fn(Point) -> bool) -> impl Iterator<Item = (u64, StreamId)> {
         let free = Side::BOTH.into_iter().flat_map(|side| self.free_blocks(side));
-        let ahead = free.filter(|&(id, _)| is_ahead(self.last_point(id)));
-        ahead.map(|(id, block)| block.size - self.bytes_behind(id, &is_ahead)).sum()
+        let ahead = free.filter(move |&(id, block)| !block.used_elsewhere && is_ahead(self.last_point(id)));
+        ahead.map(|(_, block)| (block.size, block.user))
     }
 
     /// Returns the bytes in free pages and in free segments whose last use, on any stream, is not known to be over.

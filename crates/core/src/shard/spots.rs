@@ -4,7 +4,6 @@ use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId};
 
-use super::windows::Piece;
 use super::{Grant, Shard};
 use crate::block::{Block, State};
 use crate::ids::{BlockId, SegmentId, ShardId, Side, Slot};
@@ -33,10 +32,10 @@ pub(crate) struct Spot {
 pub(crate) struct Mark {
     pub(crate) spot: Spot,
     pub(crate) requested: u64,
-    /// The streams that use it until its free.
+    /// The stream that it was handed out for.
+    pub(crate) user: StreamId,
+    /// The other streams that use it until its free.
     pub(crate) used_on: Vec<StreamId>,
-    /// Whether it is lent to the first of these streams.
-    pub(crate) is_lent: bool,
     /// The memory behind it, where it is in a window.
     pub(crate) pieces: Option<Vec<Spot>>,
 }
@@ -87,10 +86,10 @@ impl Shard {
     /// # Panics
     ///
     /// If not all of it is free.
-    pub(crate) fn grant_at(&mut self, spot: &Spot, want: &Want) -> Grant {
-        let (block, change) = self.claim_spot(spot, None);
-        let mark =
-            Mark { spot: spot.clone(), requested: want.requested, used_on: Vec::new(), is_lent: false, pieces: None };
+    pub(crate) fn grant_at(&mut self, spot: &Spot, want: &Want, user: StreamId) -> Grant {
+        let (block, change) = self.claim_spot(spot, user, None);
+        let (spot, requested, used_on) = (spot.clone(), want.requested, Vec::new());
+        let mark = Mark { spot, requested, user, used_on, pieces: None };
         self.grant_again(block, &mark, change)
     }
 
@@ -100,7 +99,7 @@ impl Shard {
     }
 
     /// Returns the live blocks by place, each with the memory of other places that it has.
-    pub(crate) fn live_by_place(&self) -> Vec<(BlockId, Vec<Piece>)> {
+    pub(crate) fn live_by_place(&self) -> Vec<(BlockId, Vec<BlockId>)> {
         let slots = self.segments.iter().map(|(slot, _)| slot);
         let live = slots.flat_map(|slot| self.tiles(slot)).filter(|&id| self.blocks[id].state == State::Live);
         live.map(|id| (id, self.pieces_of(id))).collect()
@@ -113,18 +112,18 @@ impl Shard {
             spot: self.spot(id),
             requested: self.blocks[id].requested,
             used_on: uses.map_or_else(Vec::new, |uses| uses.streams.clone()),
-            is_lent: uses.is_some_and(|uses| uses.is_lent),
+            user: self.blocks[id].user,
             pieces: self.is_opened(id).then_some(pieces),
         }
     }
 
     /// Returns the memory of a block in a window; none for another block.
-    pub(crate) fn pieces_of(&self, id: BlockId) -> Vec<Piece> {
-        self.pieces_if_opened(id).map(<[Piece]>::to_vec).unwrap_or_default()
+    pub(crate) fn pieces_of(&self, id: BlockId) -> Vec<BlockId> {
+        self.pieces_if_opened(id).map(<[BlockId]>::to_vec).unwrap_or_default()
     }
 
     /// Returns the memory of the blocks in windows that were freed and wait for points.
-    pub(crate) fn pieces_of_pending(&self) -> Vec<Piece> {
+    pub(crate) fn pieces_of_pending(&self) -> Vec<BlockId> {
         let pending = self.opened().filter(|&id| self.blocks[id].state == State::Pending);
         pending.flat_map(|id| self.pieces_of(id)).collect()
     }
@@ -181,12 +180,13 @@ impl Shard {
     }
 
     /// Claims the free memory at a spot. Where the two sides of a home have changed since, it goes to the side of the
-    /// spot. What is left of the free blocks stays free. Returns the claimed block and the change of `inactive_split`.
+    /// spot, for a stream. What is left of the free blocks stays free. Returns the claimed block and the change of
+    /// `inactive_split`.
     ///
     /// # Panics
     ///
     /// If not all of it is free.
-    pub(crate) fn claim_spot(&mut self, spot: &Spot, from: Option<BlockId>) -> (BlockId, SplitChange) {
+    pub(crate) fn claim_spot(&mut self, spot: &Spot, user: StreamId, from: Option<BlockId>) -> (BlockId, SplitChange) {
         let mut id = self.block_at(spot.slot, spot.begin, from);
         let (mut whole, mut change) = (None, SplitChange::default());
         loop {
@@ -198,9 +198,11 @@ impl Shard {
                 change = SplitChange { blocks: change.blocks + by.blocks, bytes: change.bytes + by.bytes };
                 part
             } else {
-                self.claim_across(id, range, spot.side)
+                self.claim_across(id, range, spot.side, user)
             };
-            self.take_guards(part);
+            // What others did there is over.
+            let used = self.take_guards(part).tick(user).map_or(LastUse::NEVER, LastUse::at);
+            self.blocks[part].last_use = self.blocks[part].last_use.max(used);
             let front = match whole {
                 Some(front) => self.absorb(front, part),
                 None => part,
@@ -245,7 +247,7 @@ impl Shard {
 
     /// Claims a part of a free block of a home for the other side. The small side gets whole slabs, as far as the block
     /// has them. What either side has of other slabs goes back once no small block is next to it.
-    fn claim_across(&mut self, id: BlockId, (begin, end): (u64, u64), side: Side) -> BlockId {
+    fn claim_across(&mut self, id: BlockId, (begin, end): (u64, u64), side: Side, user: StreamId) -> BlockId {
         self.has_parts_of_slabs();
         if side == Side::Large {
             let (part, _) = self.claim_between(id, (begin, end));
@@ -262,7 +264,7 @@ impl Shard {
         let (low, high) = (begin / slab * slab, end.div_ceil(slab).saturating_mul(slab));
         let (low, high, age) = (low.max(block.offset), high.min(block.end()), block.age);
         let (region, _) = self.claim_between(id, (low, high));
-        self.becomes_slab(region);
+        self.becomes_slab(region, user);
         self.carve(region, begin, end - begin, [age; 2])
     }
 
@@ -271,30 +273,30 @@ impl Shard {
         let block = &mut self.blocks[id];
         debug_assert_eq!(block.state, State::Claimed);
         (block.state, block.requested, block.used_elsewhere) = (State::Live, mark.requested, false);
+        block.user = mark.user;
         let Block { slot, offset, size, last_use, side, .. } = *block;
         let oversize = size >= self.rules.max_split;
         self.snug_takes(size, mark.requested);
         let unsettled = self.meter.grant(side, size, mark.requested, oversize, change);
         self.use_again(id, mark);
+        self.was_not_scrubbed(id);
         Grant { block: id, slot, offset, size, base: self.segments[slot].base, last_use, unsettled }
     }
 
     /// Hands the addresses of a mark out, in a window whose memory is `pieces`, all of which are away.
-    pub(crate) fn open_again(&mut self, mark: &Mark, pieces: Vec<Piece>, last_use: LastUse) -> Grant {
+    pub(crate) fn open_again(&mut self, mark: &Mark, pieces: Vec<BlockId>, last_use: LastUse) -> Grant {
         let Spot { slot, begin, end, side, .. } = mark.spot;
         let run = self.claim_run(self.block_at(slot, begin, None), begin, end - begin);
         let want = Want { requested: mark.requested, rounded: end - begin, side };
-        let grant = self.open_window(run, pieces, last_use, &want);
+        let grant = self.open_window(run, pieces, (mark.user, last_use), &want);
         self.use_again(grant.block, mark);
+        self.was_not_scrubbed(grant.block);
         grant
     }
 
     fn use_again(&mut self, id: BlockId, mark: &Mark) {
         for &stream in &mark.used_on {
             self.record_stream(id, stream);
-        }
-        if let Some(uses) = self.uses.get_mut(id) {
-            uses.is_lent = mark.is_lent;
         }
     }
 }

@@ -1,47 +1,50 @@
 //! The search for a free block, and its grant.
 
-use millpond_backend::Tick;
+use millpond_backend::StreamId;
 
-use super::{Grant, Shard};
+use super::{Grant, Requester, Shard};
 use crate::block::{Block, State};
 use crate::ids::{BlockId, Side};
-use crate::index::bin_of;
+use crate::index::{FreeIndex, bin_of};
+use crate::last_use::LastUse;
 use crate::meter::SplitChange;
 use crate::plant::Plant;
 use crate::size::Want;
 use crate::units::{QUANTUM, SMALL_BYTES};
 
+/// The number of free blocks that a small request looks at where the best fit is not ready for its stream.
+const LOOKS_MAX: usize = 16;
+
 impl Shard {
     /// Hands out a free block of this shard. Returns `None` after a miss.
     ///
-    /// `usable` is the tick of the home stream up to which freed memory may be handed out again. `clock` is the count
-    /// of searches on that side (0 unless garbage collection counts them).
+    /// `clock` is the count of searches on that side (0 unless garbage collection counts them).
     #[inline(always)]
-    pub fn allocate(&mut self, want: &Want, clock: u64, usable: Tick) -> Option<Grant> {
-        match self.swap_in(want, clock) {
+    pub fn allocate(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
+        match self.swap_in(want, clock, by.stream) {
             Some(grant) => Some(grant),
-            None => self.allocate_anew(want, clock, usable),
+            None => self.allocate_anew(want, clock, by),
         }
     }
 
     #[inline(never)]
-    fn allocate_anew(&mut self, want: &Want, clock: u64, usable: Tick) -> Option<Grant> {
+    fn allocate_anew(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
+        if self.rules.moves_pages {
+            return self.allocate_at_home(want, clock, by);
+        }
         if self.put_off != BlockId::NONE {
             if self.is_retaken(want) {
-                return self.swap_in(want, clock);
+                return self.swap_in(want, clock, by.stream);
             }
             self.tidy();
         } else {
             self.swap.end();
         }
-        if !self.settling.is_empty() && self.settle_home(usable, clock) {
+        if !self.settling.is_empty() && self.settle_home(by.usable, clock) {
             // A peak has to be settled first. The path of a miss does that and searches again.
             return None;
         }
         let Some((found, bin)) = self.find_in(want) else { return self.find_apart(want, clock) };
-        if self.blocks[found].used_elsewhere && self.is_guarded(found, want.rounded) {
-            return self.find_past_guards(want, clock);
-        }
         self.pools[want.side.index()].free.remove_from(bin, found);
         Some(self.hand_out(found, want, clock))
     }
@@ -99,66 +102,126 @@ impl Shard {
     }
 
     /// Hands out a free block of the shard, if one serves the request.
-    pub(crate) fn find_and_take(&mut self, want: &Want, clock: u64) -> Option<Grant> {
+    pub(crate) fn find_and_take(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
+        if self.rules.moves_pages {
+            return self.find_at_home(want, clock, by);
+        }
         match self.find(want) {
-            Some(found) if self.blocks[found].used_elsewhere && self.is_guarded(found, want.rounded) => {
-                self.find_past_guards(want, clock)
-            }
             Some(found) => Some(self.take(found, want, clock)),
             None => self.find_apart(want, clock),
         }
     }
 
-    /// Hands out the free block of a segment that fits best. No other stream uses it, so it serves where the best fit
-    /// of all is guarded in a home. Costs a look at each free block of a home that is long enough.
-    pub(crate) fn take_in_segment(&mut self, want: &Want, clock: u64) -> Option<Grant> {
-        let fits = |id: &BlockId| self.blocks[*id].size >= want.rounded && !self.blocks[*id].expandable;
-        let found = self.pools[want.side.index()].free.iter_from(want.rounded).find(fits)?;
-        Some(self.take(found, want, clock))
-    }
-
-    /// Serves a small request whose best fit is guarded from a part of a free block that is not, or from a slab. A
-    /// large request gets nothing: its place does not depend on how far the device is. Nor does a small one where the
-    /// streams are to be asked first. Costs a look at each free block that is too short or not ready, and at each run
-    /// of guarded bytes there. What was freed with work in flight bounds both.
-    #[cold]
-    #[inline(never)]
-    fn find_past_guards(&mut self, want: &Want, clock: u64) -> Option<Grant> {
-        if want.side == Side::Large || !self.goes_past {
-            return None;
-        }
-        let fits = |id: &BlockId| self.blocks[*id].size >= want.rounded;
-        let place = |begin: u64, end: u64| (begin + want.rounded <= end).then_some(begin);
-        let mut next = self.pools[Side::Small.index()].free.iter_from(want.rounded).filter(fits);
-        let found = next.find_map(|id| Some((id, self.unguarded_place(id, place)?)));
-        drop(next);
-        match found {
-            Some((found, at)) => {
-                self.claim(found);
-                let part = self.behind_front(found, at, clock);
-                Some(self.hand_out(part, want, clock))
-            }
-            None => self.find_apart(want, clock),
-        }
-    }
-
     /// Serves a request that found nothing from a whole block of just its size, where a private pool keeps such blocks
-    /// and no others. Serves a small one from free memory of the large side, where homes have both.
+    /// and no others.
     #[cold]
     #[inline(never)]
     fn find_apart(&mut self, want: &Want, clock: u64) -> Option<Grant> {
-        if self.rules.keeps_whole && !self.rules.caches {
-            let free = &self.pools[want.side.index()].free;
-            let found = free.best_fit(want.rounded, |id| self.blocks[id].size)?;
-            return (self.blocks[found].size == want.rounded).then(|| self.take(found, want, clock));
+        if !self.rules.keeps_whole || self.rules.caches {
+            return None;
         }
-        if want.side == Side::Large || !self.rules.moves_pages { None } else { self.take_slab(want, clock) }
+        let free = &self.pools[want.side.index()].free;
+        let found = free.best_fit(want.rounded, |id| self.blocks[id].size)?;
+        (self.blocks[found].size == want.rounded).then(|| self.take(found, want, clock))
+    }
+
+    #[inline(never)]
+    fn allocate_at_home(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
+        if self.put_off != BlockId::NONE {
+            if self.blocks[self.put_off].user == by.stream && self.is_retaken(want) {
+                return self.swap_in(want, clock, by.stream);
+            }
+            self.tidy();
+        } else {
+            self.swap.end();
+        }
+        self.find_at_home(want, clock, by)
+    }
+
+    /// Hands out the free block of a home that fits best, if the stream may have it at once. The place of a large block
+    /// depends on what is free alone, and not on how far the device is: so a program that repeats itself finds the same
+    /// places again.
+    fn find_at_home(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
+        if want.side == Side::Small {
+            return self.find_small(want, clock, by);
+        }
+        let found = self.find(want)?;
+        let last_use = self.ready_use(found, self.front_of(found, want), by)?;
+        Some(self.take_at_home(found, want, clock, (by.stream, last_use)))
+    }
+
+    /// Returns the free blocks that serve requests of a stream, if there are any.
+    pub(super) fn index_for(&self, side: Side, stream: StreamId) -> Option<&FreeIndex> {
+        if self.is_in_slabs(side) { self.slabs.of(stream) } else { Some(&self.pools[side.index()].free) }
+    }
+
+    /// Hands out the first small block in a slab of the stream that this may have at once, or begins a slab. Looks at
+    /// few blocks.
+    #[inline(never)]
+    fn find_small(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
+        let ready = self.slabs.of(by.stream).and_then(|index| {
+            let found = index.best_fit(want.rounded, |id| self.blocks[id].size)?;
+            let mut fitting = core::iter::successors(Some(found), |&id| index.next_after(&self.entry(id)));
+            let ready = |id| Some((id, self.ready_use(id, self.front_of(id, want), by)?));
+            fitting.by_ref().take(LOOKS_MAX).find_map(ready)
+        });
+        match ready {
+            Some((found, last_use)) => Some(self.take_at_home(found, want, clock, (by.stream, last_use))),
+            None => self.take_slab(want, clock, by),
+        }
+    }
+
+    /// Turns a slab of free memory of the large side into one of the small side, and hands out a block of it. Looks at
+    /// few blocks.
+    pub(crate) fn take_slab(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
+        let bytes = self.rules.slab;
+        let mut free = self.pools[Side::Large.index()].free.iter_from(bytes).take(LOOKS_MAX);
+        let (found, at, last_use) = free.find_map(|id| {
+            let at = self.place_in_slab(id, want.rounded)?;
+            Some((id, at, self.ready_use(id, (at, at + want.rounded), by)?))
+        })?;
+        drop(free);
+        self.claim(found);
+        let slab = self.carve(found, at, bytes, [clock; 2]);
+        self.becomes_slab(slab, by.stream);
+        Some(self.serve(slab, want, clock, (by.stream, last_use)))
+    }
+
+    /// Hands out the first free block of a segment that the stream may have at once. It serves where the best fit of
+    /// all is in pages, and not ready. Costs a look at each free block that is long enough.
+    pub(crate) fn take_in_segment(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
+        let mut free = self.index_for(want.side, by.stream)?.iter_from(want.rounded);
+        let (found, last_use) = free.find_map(|id| {
+            let block = &self.blocks[id];
+            let fits = block.size >= want.rounded && !block.expandable;
+            Some((id, fits.then(|| self.ready_use(id, self.front_of(id, want), by)).flatten()?))
+        })?;
+        drop(free);
+        Some(self.take_at_home(found, want, clock, (by.stream, last_use)))
+    }
+
+    /// Returns the bytes at the front of a block that a request gets.
+    fn front_of(&self, id: BlockId, want: &Want) -> (u64, u64) {
+        let begin = self.blocks[id].offset;
+        (begin, begin + want.rounded)
+    }
+
+    /// Hands out the front of a free block of a home to a stream, with the last use that counts there.
+    fn take_at_home(&mut self, id: BlockId, want: &Want, clock: u64, to: (StreamId, LastUse)) -> Grant {
+        let grant = self.take(id, want, clock);
+        self.granted(grant, to)
+    }
+
+    /// Notes for whom a block of a home was handed out.
+    pub(super) fn granted(&mut self, grant: Grant, (stream, last_use): (StreamId, LastUse)) -> Grant {
+        self.blocks[grant.block].user = stream;
+        self.seen.note_grant(stream);
+        Grant { last_use, ..grant }
     }
 
     /// Hands out the front of a free block.
     pub(super) fn take(&mut self, id: BlockId, want: &Want, clock: u64) -> Grant {
-        let size = self.blocks[id].size;
-        self.pools[want.side.index()].free.remove(id, size);
+        self.unlist(id);
         self.hand_out(id, want, clock)
     }
 
@@ -216,7 +279,7 @@ impl Shard {
         let rest = self.blocks.vacancy();
         let table = self.blocks.table();
         let front = &mut table[id.0 as usize];
-        let Block { offset, size: whole, last_use, next, slot, side, expandable, used_elsewhere, .. } = *front;
+        let Block { offset, size: whole, last_use, next, slot, user, side, expandable, used_elsewhere, .. } = *front;
         front.size = size;
         front.next = rest;
         table[rest.0 as usize] = Block {
@@ -228,6 +291,7 @@ impl Shard {
             prev: id,
             next,
             slot,
+            user,
             waits: 0,
             state: State::Free,
             side,

@@ -1,4 +1,4 @@
-//! The uses of blocks beyond their home stream.
+//! The uses of blocks beyond the stream that they were handed out for.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -8,15 +8,13 @@ use millpond_backend::StreamId;
 use crate::books::Points;
 use crate::ids::BlockId;
 
-/// The uses of a block beyond its home stream.
+/// The uses of a block beyond the stream that it was handed out for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Uses {
     /// The streams on which it is used until the free.
     pub streams: Vec<StreamId>,
     /// The points up to which it is used.
     pub points: Points,
-    /// Whether it is lent, and the home stream has not used it meanwhile.
-    pub(super) is_lent: bool,
 }
 
 impl Uses {
@@ -26,8 +24,7 @@ impl Uses {
     }
 }
 
-/// The uses of blocks. There are few at any time, but each loan adds one and takes it out again: a tree would take a
-/// good part of the time of a loan.
+/// The uses of blocks. There are few at any time.
 #[derive(Default)]
 pub(super) struct UsesByBlock {
     all: Vec<(BlockId, Box<Uses>)>,
@@ -42,10 +39,6 @@ impl UsesByBlock {
 
     pub(super) fn get(&self, block: BlockId) -> Option<&Uses> {
         self.number(block).map(|number| &*self.all[number].1)
-    }
-
-    pub(super) fn get_mut(&mut self, block: BlockId) -> Option<&mut Uses> {
-        self.number(block).map(|number| &mut *self.all[number].1)
     }
 
     /// Returns the uses of a block, which are none at first.
@@ -96,8 +89,8 @@ mod tests {
         assert_eq!(all.remove(BlockId(3)).map(|uses| uses.waits()), Some(5));
         assert_eq!([3, 1, 5].map(|block| streams(&all, block)), [None, Some(2), Some(3)], "those of others stay");
         assert_eq!(all.remove(BlockId(5)).map(|uses| uses.waits()), Some(3));
-        all.entry(BlockId(3)).is_lent = true;
-        assert!(all.iter().map(|(block, uses)| (block.0, uses.is_lent)).eq([(1, false), (3, true)]));
-        assert!(all.get_mut(BlockId(3)).is_some_and(|uses| uses.is_lent) && all.get_mut(BlockId(5)).is_none());
+        all.entry(BlockId(3));
+        assert!(all.iter().map(|(block, uses)| (block.0, uses.waits())).eq([(1, 2), (3, 0)]));
+        assert!(all.get(BlockId(5)).is_none());
     }
 }

@@ -5,28 +5,24 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use millpond_backend::{Point, Reuse};
+use millpond_backend::{Point, StreamId};
 
-use super::{Grant, Return, Shard};
-use crate::block::{Block, State};
+use super::{Grant, Shard};
+use crate::block::State;
 use crate::books::Points;
-use crate::ids::{BlockId, ShardId, Side, Slot};
+use crate::ids::{BlockId, Side, Slot};
 use crate::last_use::LastUse;
 use crate::meter::SplitChange;
 use crate::size::Want;
-
-/// Memory in use through a window: a block at home.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Piece {
-    pub(crate) shard: ShardId,
-    pub(crate) block: BlockId,
-}
 
 /// The blocks of windows.
 #[derive(Default)]
 pub(super) struct Panes {
     /// The blocks that are in use, each with its memory.
-    opened: BTreeMap<BlockId, Vec<Piece>>,
+    opened: BTreeMap<BlockId, Vec<BlockId>>,
+    /// The points up to which each window was used, by its first block: it stays mapped until they are reached. What
+    /// was used there may have been handed out at home meanwhile, to a stream that waits on the device.
+    used: BTreeMap<BlockId, Points>,
     /// The first block of each window, and the blocks of addresses that a window has lost and that are not yet vacant.
     /// They are not joined with what is in front of them.
     heads: BTreeSet<BlockId>,
@@ -175,7 +171,8 @@ impl Shard {
     /// Keeps addresses of a window that nothing uses any more, joined with what is kept beside them.
     fn keep(&mut self, id: BlockId) {
         let block = &mut self.blocks[id];
-        block.state = State::Kept;
+        // The memory behind it has the last use.
+        (block.state, block.last_use) = (State::Kept, LastUse::NEVER);
         let (prev, next) = (block.prev, block.next);
         let joins = |id: BlockId| self.blocks[id].state == State::Kept;
         let before = prev.some().filter(|&prev| joins(prev) && !self.panes.heads.contains(&id));
@@ -190,7 +187,13 @@ impl Shard {
 
     /// Hands a claimed part of a window out whose memory is `pieces`, all of which are away. `last_use` is that of the
     /// memory.
-    pub(crate) fn open_window(&mut self, id: BlockId, pieces: Vec<Piece>, last_use: LastUse, want: &Want) -> Grant {
+    pub(crate) fn open_window(
+        &mut self,
+        id: BlockId,
+        pieces: Vec<BlockId>,
+        (stream, last_use): (StreamId, LastUse),
+        want: &Want,
+    ) -> Grant {
         debug_assert!(self.blocks[id].size >= want.rounded && want.side == Side::Large);
         if self.blocks[id].size > want.rounded {
             let rest = self.cut(id, want.rounded);
@@ -198,11 +201,12 @@ impl Shard {
         }
         let block = &mut self.blocks[id];
         block.state = State::Live;
-        block.requested = want.requested;
+        (block.requested, block.user) = (want.requested, stream);
         // The free of a block that is used elsewhere does not take the short way.
         block.used_elsewhere = true;
         let (slot, offset) = (block.slot, block.offset);
-        self.note_window(slot, offset, want.rounded, &pieces);
+        self.note_window(id, &pieces);
+        self.seen.note_grant(stream);
         self.panes.opened.insert(id, pieces);
         let oversize = want.rounded >= self.rules.max_split;
         let unsettled = self.meter.grant(Side::Large, want.rounded, want.requested, oversize, SplitChange::default());
@@ -215,7 +219,7 @@ impl Shard {
     }
 
     /// Returns the memory of a part of a window that is in use.
-    pub(super) fn pieces_if_opened(&self, id: BlockId) -> Option<&[Piece]> {
+    pub(super) fn pieces_if_opened(&self, id: BlockId) -> Option<&[BlockId]> {
         self.panes.opened.get(&id).map(Vec::as_slice)
     }
 
@@ -229,51 +233,32 @@ impl Shard {
         self.panes.opened.keys().copied()
     }
 
-    /// Returns the shards that have memory in use through windows of this one.
-    pub(crate) fn lenders(&self) -> Vec<ShardId> {
-        self.panes.opened.values().flatten().map(|piece| piece.shard).collect()
-    }
-
-    /// Returns whether the free of a part of a window has to wait for the stream's own work: where its memory is that
-    /// of other streams, or the device does not keep a stream's order at other addresses.
-    pub(super) fn waits_for_itself(&self, id: BlockId) -> bool {
-        let is_foreign = |pieces: &Vec<Piece>| pieces.iter().any(|piece| piece.shard != self.id);
-        self.rules.alias_reuse != Reuse::InOrder || self.panes.opened.get(&id).is_some_and(is_foreign)
-    }
-
-    /// Closes a part of a window that was freed, and nothing uses any more: its addresses are kept, and its memory goes
-    /// home. What belongs to other shards is left to the coordinator.
-    pub(super) fn close_window(&mut self, id: BlockId, clock: u64) {
-        let (last_use, is_foreign, pieces) = self.shut_window(id);
-        for piece in pieces {
-            if piece.shard == self.id {
-                self.comes_home(piece.block, last_use, is_foreign, clock);
-            } else {
-                self.returns.push((piece, Points::default()));
-            }
+    /// Closes a part of a window that was freed: its addresses are kept, and its memory goes home, for whoever comes
+    /// after its user and these points of others. Costs a look at each part of the window in front of it.
+    pub(super) fn close_window(&mut self, id: BlockId, points: &Points, clock: u64) {
+        let used = self.last_point(id);
+        let head = core::iter::successors(Some(id), |&id| self.blocks[id].prev.some());
+        let head = head.clone().find(|head| self.panes.heads.contains(head));
+        let Some(head) = head else { panic!("block {} is in no window", id.0) };
+        let until = self.panes.used.entry(head).or_default();
+        points.iter().chain([used]).for_each(|point| until.max(point));
+        for piece in self.shut_window(id) {
+            self.comes_home(piece, used, points, clock);
         }
     }
 
-    /// Keeps a part of a window that was freed. Returns its last use, whether it may hold the data of another user, and
-    /// its memory.
-    pub(super) fn shut_window(&mut self, id: BlockId) -> (LastUse, bool, Vec<Piece>) {
+    /// Keeps a part of a window that was freed. Returns its memory.
+    fn shut_window(&mut self, id: BlockId) -> Vec<BlockId> {
         let Some(pieces) = self.panes.opened.remove(&id) else { panic!("block {} is not open", id.0) };
-        let Block { last_use, slot, offset, size, .. } = self.blocks[id];
-        // What was not overwritten at the grant may hold the data of another user still.
-        let is_foreign = self.is_foreign(slot, offset, size);
+        self.note_window_shut(id, &pieces);
         self.blocks[id].used_elsewhere = false;
         self.keep(id);
-        (last_use, is_foreign, pieces)
+        pieces
     }
 
-    /// Takes the memory of other shards that came back with windows.
-    pub(crate) fn take_returns(&mut self) -> Vec<Return> {
-        core::mem::take(&mut self.returns)
-    }
-
-    /// Returns the point up to which the byte at an offset of the window that begins with `head` was used there.
-    pub(crate) fn window_point(&self, head: BlockId, offset: u64) -> Point {
-        self.last_point(self.pane(head, offset))
+    /// Returns the points up to which the window that begins with `head` was used.
+    pub(crate) fn window_points(&self, head: BlockId) -> impl Iterator<Item = Point> {
+        self.panes.used.get(&head).into_iter().flat_map(Points::iter)
     }
 
     /// Returns whether nothing of the window is in use that begins with `head` and ends at an offset.
@@ -291,9 +276,12 @@ impl Shard {
     ) -> (BlockId, Option<BlockId>) {
         let out = self.claim_run(head, offset, bytes);
         self.blocks[out].state = State::Kept;
-        self.panes.heads.insert(out);
         let behind = self.blocks[out].next.some().filter(|_| has_rest);
-        self.panes.heads.extend(behind);
+        let used = self.panes.used.get(&head).cloned().unwrap_or_default();
+        for part in [Some(out), behind].into_iter().flatten() {
+            self.panes.heads.insert(part);
+            self.panes.used.insert(part, used.clone());
+        }
         (out, behind)
     }
 
@@ -308,6 +296,7 @@ impl Shard {
     pub(crate) fn vacate_window(&mut self, id: BlockId) {
         assert_eq!(self.blocks[id].state, State::Kept, "block {} of a window is vacated", id.0);
         assert!(self.panes.heads.remove(&id), "block {} begins no window", id.0);
+        self.panes.used.remove(&id);
         self.list_vacant(id);
     }
 

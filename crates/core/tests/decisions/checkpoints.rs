@@ -17,7 +17,11 @@ const POLICIES: [Policy; 4] = [
 
 /// Returns an allocator of two streams in one held pool, of whose work nothing is over yet.
 fn held_pool(policy: Policy, reuse: Reuse) -> Device {
-    let pages = Some(PageCaps { alias_reuse: reuse, ..PageCaps::new(2 * MIB) });
+    held_pool_on(policy, reuse, PageCaps { alias_reuse: reuse, ..PageCaps::new(2 * MIB) })
+}
+
+fn held_pool_on(policy: Policy, reuse: Reuse, pages: PageCaps) -> Device {
+    let pages = Some(pages);
     let shards = vec![(0, POOL), (1, POOL)];
     let mut device = Device::of(&Facts { reuse, pages, shards, ..Facts::under(policy, 2) });
     device.coordinator.hold_pool(POOL);
@@ -111,11 +115,15 @@ fn live_ids(device: &mut Device) -> Vec<millpond_core::BlockId> {
 /// What comes back is live beside what was allocated since: the slack of the pool goes by both.
 #[test]
 fn what_comes_back_was_live() {
-    let mut device = tight();
+    // What is free is not gathered for the other request.
+    let pages = PageCaps { aliasing: false, ..PageCaps::new(2 * MIB) };
+    let mut device = held_pool_on(Policy::paged(Growth::Tight), Reuse::InOrder, pages);
     let first = device.serve(0, 6 * MIB);
     let checkpoint = device.checkpoint(POOL);
+    let between = device.serve(0, 2 * MIB);
     device.free(first, 1);
     device.serve(1, 7 * MIB);
+    device.free(between, 1);
     let bound = |device: &mut Device| device.slack().bound_bytes;
     let before = bound(&mut device);
     assert!(before.is_some_and(|bound| bound < 13 * MIB), "{before:?}");
@@ -175,7 +183,7 @@ fn a_block_whose_point_is_reached_is_not_taken_before_it_is_free() {
         device.record(grant, 1);
         device.free(grant, 7);
         [0, 1].into_iter().for_each(|stream| device.coordinator.note_reached(StreamId(stream), Tick(7)));
-        let is_guarded = matches!(policy, Policy::Paged { .. }) && reuse == Reuse::InOrder;
+        let is_guarded = matches!(policy, Policy::Paged { .. });
         let expected = if is_guarded { Ok(1) } else { Err(Obstacle::InUse(Vec::new())) };
         assert_eq!(restore(&mut device, &checkpoint).map(|blocks| blocks.len()), expected, "{policy:?}, {reuse:?}");
         if !is_guarded {
@@ -283,4 +291,21 @@ fn a_large_block_gets_memory_of_a_slab() {
     small.into_iter().for_each(|grant| device.free(grant, 2));
     assert_eq!(restore(&mut device, &checkpoint), Ok(vec![(large.slot.0, large.offset, large.size)]));
     assert_eq!(live_blocks(&mut device).len(), 2);
+}
+
+/// Where a device keeps no order, a stream comes after its own work only once that is over.
+#[test]
+fn what_the_stream_itself_did_is_waited_for_where_there_is_no_order() {
+    for (reuse, waits) in [(Reuse::InOrder, false), (Reuse::AfterDone, true)] {
+        let mut device = held_pool(Policy::paged(Growth::Tight), reuse);
+        let held = device.serve(0, 4 * MIB);
+        let checkpoint = device.checkpoint(POOL);
+        let live = live_blocks(&mut device);
+        device.free(held, 5);
+        if waits {
+            assert_eq!(restore(&mut device, &checkpoint), Err(Obstacle::InUse(vec![point(0, 5)])));
+            reach(&mut device, 5);
+        }
+        assert_eq!(restore(&mut device, &checkpoint), Ok(live), "{reuse:?}");
+    }
 }

@@ -1,8 +1,8 @@
 //! What a plan has claimed or asked for comes back: when it is given up, refused or served.
 
-use millpond_backend::{Reuse, Tick};
+use millpond_backend::{Reuse, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy, Segments};
-use millpond_core::{Freed, LastUse, Outcome, PageCall, PageId, Plan, Slot, Step};
+use millpond_core::{Freed, LastUse, Outcome, PageCall, PageId, Plan, PoolId, Slot, Step};
 
 use crate::driver::{
     Device, Facts, MIB, empty_cache, is_pages, is_pause, is_poll, is_reserve, is_stream_wait, is_wait, maps, point,
@@ -144,9 +144,9 @@ fn a_plan_that_is_given_up_is_over_once_its_pages_are_undone() {
     assert_eq!(device.allocate(0, 60 * MIB).size, 60 * MIB);
 }
 
-/// A plan ends when its waits are queued, before anything is lent.
+/// A plan ends when its waits are queued, before it has a block of another stream.
 #[test]
-fn a_block_that_was_to_be_lent_is_free_once_its_plan_is_given_up() {
+fn a_block_that_was_claimed_is_free_once_its_plan_is_given_up() {
     let mut device = under(TIGHT, Reuse::InOrder, 40 * MIB);
     device.gpu.reached.fill(Tick::ZERO);
     device.use_until(1, 40 * MIB, 5);
@@ -322,7 +322,7 @@ fn everything_cached_goes_back_with_what_was_freed_during_the_wait() {
     device.free_behind(held[0], 7, &[point(1, 7)]);
     let mut plan = empty_cache();
     let first = device.until(&mut plan, is_wait);
-    assert_eq!(first, Step::Wait(vec![point(1, 7)]));
+    assert_eq!(first, Step::Wait(vec![point(1, 7), point(0, 7)]));
     device.free_behind(held[1], 9, &[point(1, 9)]);
     device.done(&mut plan, &first);
     let second = device.until(&mut plan, is_wait);
@@ -332,13 +332,14 @@ fn everything_cached_goes_back_with_what_was_freed_during_the_wait() {
     assert_eq!(device.reserved(), 0);
 }
 
-/// Freed memory waits for its home stream. A plan that finds nothing else waits for that.
+/// Where a device keeps no order, a stream gets back what it has freed once that use is over. A plan that finds nothing
+/// else waits for that.
 #[test]
-fn what_settles_is_a_reason_to_wait() {
+fn what_a_stream_has_freed_itself_is_a_reason_to_wait_where_there_is_no_order() {
     let mut device = under(TIGHT, Reuse::AfterDone, 40 * MIB);
     device.gpu.reached.fill(Tick::ZERO);
     let held = device.allocate(0, 40 * MIB);
-    assert_eq!(device.take_back(held, 5), Freed::Settling { unsettled: false });
+    device.free(held, 5);
     let mut plan = device.plan(0, 40 * MIB);
     let step = device.until(&mut plan, is_wait);
     assert_eq!(step, Step::Wait(vec![point(0, 5)]));
@@ -346,7 +347,56 @@ fn what_settles_is_a_reason_to_wait() {
     assert!(matches!(device.end(&mut plan), Step::Grant(_)));
 }
 
-/// A freed block waits for another stream, and then for its home stream. A plan that finds nothing else waits for both.
+/// Where memory is used again only once the work on it was submitted, that of the open tick was not.
+#[test]
+fn what_the_open_tick_covers_is_not_used_again() {
+    for (open, waits) in [(5, true), (6, false)] {
+        let mut device = under(TIGHT, Reuse::AfterSubmit, 40 * MIB);
+        device.gpu.reached.fill(Tick::ZERO);
+        let held = device.allocate(0, 40 * MIB);
+        device.free(held, 5);
+        let mut plan = device.plan(0, 40 * MIB).with_open_tick(Tick(open));
+        let step = device.until(&mut plan, |step| is_wait(step) || matches!(step, Step::Grant(_)));
+        assert_eq!(is_wait(&step), waits, "{step:?}");
+        if waits {
+            device.done(&mut plan, &step);
+            assert!(matches!(device.end(&mut plan), Step::Grant(_)));
+        }
+    }
+}
+
+/// Free memory that several streams have used may be ready once each of them is asked.
+#[test]
+fn every_stream_that_guards_free_memory_is_asked() {
+    let mut device = under(TIGHT, Reuse::InOrder, 40 * MIB);
+    device.gpu.reached.fill(Tick::ZERO);
+    let held = device.allocate(0, 40 * MIB);
+    device.free_behind(held, 5, &[point(1, 7)]);
+    let mut asked = || device.coordinator.streams_waited_for(&mut device.shards);
+    assert_eq!(asked(), [StreamId(0), StreamId(1)]);
+    [(0, 5), (1, 7)].into_iter().for_each(|(stream, tick)| device.note_reached(stream, tick));
+    assert_eq!(device.coordinator.streams_waited_for(&mut device.shards), [], "they are done");
+}
+
+/// The home of the default pool gets its addresses at once. A private pool that needs little has few addresses, and one
+/// that needs much has few ranges.
+#[test]
+fn ranges_of_a_private_pool_are_as_long_as_all_before_them() {
+    for (pool, expected) in [(PoolId::DEFAULT, vec![18]), (PoolId(1), vec![1, 1, 2, 6])] {
+        let shards = vec![(0, pool)];
+        let mut device = Device::of(&Facts { total_bytes: 16 << 30, shards, ..Facts::under(TIGHT, 1) });
+        for mib in [600, 600, 700, 6 << 10] {
+            device.allocate(0, mib * MIB);
+        }
+        let reserved = device.steps.iter().filter_map(|step| match step {
+            Step::ReserveRange { bytes, .. } => Some(bytes >> 30),
+            _ => None,
+        });
+        assert_eq!(reserved.collect::<Vec<_>>(), expected, "{pool}");
+    }
+}
+
+/// A freed block was used by its own stream and by another one. A plan that finds nothing else waits for both.
 #[test]
 fn what_a_freed_block_waits_for_is_a_reason_to_wait() {
     let mut device = under(TIGHT, Reuse::AfterDone, 40 * MIB);
@@ -354,11 +404,9 @@ fn what_a_freed_block_waits_for_is_a_reason_to_wait() {
     let held = device.allocate(0, 40 * MIB);
     device.free_behind(held, 5, &[point(1, 7)]);
     let mut plan = device.plan(0, 40 * MIB);
-    for point in [point(1, 7), point(0, 5)] {
-        let step = device.until(&mut plan, is_wait);
-        assert_eq!(step, Step::Wait(vec![point]));
-        device.done(&mut plan, &step);
-    }
+    let step = device.until(&mut plan, is_wait);
+    assert_eq!(step, Step::Wait(vec![point(1, 7), point(0, 5)]));
+    device.done(&mut plan, &step);
     let end = device.end(&mut plan);
     assert!(matches!(end, Step::Grant(_)), "{end:?}");
 }

@@ -6,9 +6,9 @@
 
 use millpond_backend::Tick;
 use millpond_core::settings::{Growth, Policy, Segments, Settings};
-use millpond_core::{Freed, Outcome, Plan, Shard, ShardId, Shards, Sizes, Step};
+use millpond_core::{Freed, Outcome, Plan, Requester, Shard, ShardId, Shards, Sizes, Step};
 
-use crate::driver::{Device, Facts, Held, MIB, empty_cache, granted, is_release, is_reserve};
+use crate::driver::{Device, Facts, Held, Lane, MIB, empty_cache, is_release, is_reserve};
 
 /// The size of a block: one page of the expandable segments of `classic`, so that a block pins no more than it has.
 const BLOCK: u64 = 20 * MIB;
@@ -90,7 +90,7 @@ impl World {
                     self.log.push(format!("{thread}: {report:?}"));
                     return false;
                 }
-                step => match granted(&step, shard) {
+                step => match self.device.granted(&step, shard) {
                     Some(held) => At::Holding(held),
                     None => At::Performing(shard, plan, step),
                 },
@@ -284,7 +284,7 @@ struct Traded<'a> {
     shards: &'a mut Vec<Shard>,
     looks: &'a mut u32,
     trade: &'a mut Option<Held>,
-    wanted: (&'a Sizes, usize),
+    wanted: (&'a Sizes, Lane),
     held: bool,
 }
 
@@ -299,7 +299,8 @@ impl Shards for Traded<'_> {
                 assert!(matches!(freed, Freed::Done { .. }), "{freed:?}");
                 let want = self.wanted.0.want(BLOCK).expect("a size that exists");
                 // If the block is no longer there, the thread has none for the moment.
-                self.shards[self.wanted.1].allocate(&want, 0, Tick(u64::MAX));
+                let Lane { stream, shard } = self.wanted.1;
+                self.shards[shard.0 as usize].allocate(&want, 0, Requester::in_order(stream));
             }
         }
         self.shards.visit(shard, f);
@@ -336,7 +337,7 @@ fn a_block_is_traded_for_another_between_two_looks() {
                 device.coordinator.set_limit((!rules.by_driver).then_some(2 * BLOCK));
                 device.gpu.segment_bytes -= 2 * BLOCK;
                 let (mut looks, mut trade) = (look, Some(held));
-                let (sizes, wanted) = (device.sizes.clone(), if held.shard == first { second } else { first });
+                let (sizes, wanted) = (device.sizes.clone(), device.lanes[second]);
                 let mut plan = device.plan(2, BLOCK);
                 loop {
                     let (shards, looks, trade) = (&mut device.shards, &mut looks, &mut trade);

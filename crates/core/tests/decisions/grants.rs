@@ -2,9 +2,9 @@
 
 use millpond_backend::{PageCaps, Point, Reuse, Tick};
 use millpond_core::settings::{Growth, Policy, Scrub, Settings};
-use millpond_core::{Freed, LastUse, ShardId};
+use millpond_core::{Freed, LastUse};
 
-use crate::driver::{Device, Facts, Held, MIB, granted};
+use crate::driver::{Device, Facts, Held, MIB};
 
 /// Returns an allocator of two streams, of whose work nothing is over yet. A wait of the host for work that was never
 /// submitted comes back without it.
@@ -26,12 +26,13 @@ fn allocate(device: &mut Device, shard: usize, bytes: u64) -> Option<Held> {
         return Some(held);
     }
     let mut plan = device.plan(shard, bytes).with_open_tick(device.gpu.open[shard]);
-    granted(&device.end(&mut plan), shard)
+    let end = device.end(&mut plan);
+    device.granted(&end, shard)
 }
 
-/// Frees a block, in the open tick of each stream that it is used on.
-fn free(device: &mut Device, held: Held) {
-    match device.take_back(held, device.gpu.open[held.shard].0) {
+/// Frees a block of a stream, in the open tick of each stream that it is used on.
+fn free(device: &mut Device, stream: usize, held: Held) {
+    match device.take_back(held, device.gpu.open[stream].0) {
         Freed::Pending(uses) => {
             let at = |stream| Point { stream, tick: device.gpu.open[stream.0 as usize] };
             let points: Vec<_> = uses.streams.iter().copied().map(at).collect();
@@ -45,14 +46,14 @@ fn free(device: &mut Device, held: Held) {
 fn use_all(device: &mut Device, shard: usize, bytes: u64) {
     let held = allocate(device, shard, bytes).expect("there is room");
     assert!(held.last_use.is_never(), "{held:?}");
-    free(device, held);
+    free(device, shard, held);
 }
 
 fn pages(aliasing: bool, alias_reuse: Reuse) -> PageCaps {
     PageCaps { aliasing, alias_reuse, ..PageCaps::new(2 * MIB) }
 }
 
-/// Memory that another stream used comes as a loan, or through a window. No part of it counts as unused.
+/// Memory that another stream used comes where it lies, or through a window. No part of it counts as unused.
 #[test]
 fn no_part_of_memory_that_another_stream_used_says_that_it_was_never_used() {
     for (aliasing, blocks) in [(true, &[16][..]), (false, &[16]), (true, &[4, 2, 4, 2, 4])] {
@@ -131,8 +132,8 @@ fn gathered_on_its_own_stream(alias_reuse: Reuse, submitted: bool, reached: bool
     let mut device = tight(pages(true, alias_reuse), 12 * MIB);
     let [low, _kept, high] = [4, 4, 4].map(|mib| allocate(&mut device, 0, mib * MIB).unwrap());
     device.gpu.open[0] = Tick(3);
-    free(&mut device, low);
-    free(&mut device, high);
+    free(&mut device, 0, low);
+    free(&mut device, 0, high);
     if submitted {
         device.gpu.open[0] = Tick(4);
     }
@@ -164,18 +165,19 @@ fn a_stream_reaches_its_memory_at_another_address_once_the_device_keeps_order_th
     }
 }
 
-/// Memory whose use is not submitted stays where it is while there is other memory: another stream's, or new pages.
+/// Memory whose use is not submitted stays where it is while there is other memory: what another stream is done with,
+/// or new pages.
 #[test]
 fn what_is_not_submitted_is_spared() {
     let mut device = tight(pages(true, Reuse::AfterSubmit), 24 * MIB);
     device.gpu.open[0] = Tick(3);
-    use_all(&mut device, 1, 8 * MIB);
     device.gaps(0, &[2, 2, 2, 2], 3);
+    use_all(&mut device, 1, 8 * MIB);
     device.gpu.reached[1] = Tick(1);
     let grant = allocate(&mut device, 0, 4 * MIB).unwrap();
-    assert_eq!((device.page_stats().lent, device.reserved()), (1, 16 * MIB));
+    assert_eq!((grant.offset, device.page_stats().moved, device.reserved()), (8 * MIB, 0, 16 * MIB));
     assert_eq!(grant.last_use, LastUse::at(Tick::ZERO));
-    // The other stream has nothing to give this time.
+    // The other stream has left nothing this time.
     let mut device = tight(pages(true, Reuse::AfterSubmit), 24 * MIB);
     device.gaps(0, &[4, 4, 4], 1);
     assert!(allocate(&mut device, 0, 8 * MIB).is_some());
@@ -196,12 +198,12 @@ fn a_kept_window_serves_again_only_in_order() {
         device.gaps(0, &[4, 4, 4], 1);
         (device.gpu.open[0], device.gpu.reached[0]) = (Tick(2), Tick(1));
         let first = allocate(&mut device, 0, 8 * MIB).unwrap();
-        free(&mut device, first);
+        free(&mut device, 0, first);
         // The work through the window is over, and the memory is used at home once more.
         (device.gpu.open[0], device.gpu.reached[0]) = (Tick(3), Tick(2));
         device.poll();
         let again = allocate(&mut device, 0, 4 * MIB).unwrap();
-        free(&mut device, again);
+        free(&mut device, 0, again);
         if submitted {
             device.gpu.open[0] = Tick(4);
         }
@@ -226,11 +228,12 @@ fn scrubbing(limit: u64) -> Device {
     by(Settings { policy, scrub: Scrub::OtherStreams, ..Settings::default() }, PageCaps::new(2 * MIB), limit)
 }
 
-/// Overwrites what has to be of a block that was granted for `borrower`. Returns the bytes of that.
-fn scrub(device: &mut Device, held: &Held, borrower: u32) -> u64 {
+/// Overwrites what has to be of a block that was granted. Returns the bytes of that.
+fn scrub(device: &mut Device, held: &Held) -> u64 {
     let shard = &mut device.shards[held.shard];
-    let parts = shard.to_scrub(held.slot, held.offset, held.size);
-    shard.scrubbed(held.slot, held.offset, held.size, ShardId(borrower));
+    let stream = shard.user_of(held.block);
+    let parts = shard.to_scrub(held.slot, held.offset, held.size, stream);
+    shard.scrubbed(held.slot, held.offset, held.size, stream);
     parts.into_iter().map(|(_, bytes)| bytes).sum()
 }
 
@@ -239,19 +242,19 @@ fn scrub(device: &mut Device, held: &Held, borrower: u32) -> u64 {
 fn what_comes_from_another_stream_is_to_be_overwritten() {
     let mut device = scrubbing(40 * MIB);
     let first = allocate(&mut device, 1, 40 * MIB).unwrap();
-    assert_eq!((scrub(&mut device, &first, 1), scrub(&mut device, &first, 1)), (40 * MIB, 0));
-    free(&mut device, first);
+    assert_eq!((scrub(&mut device, &first), scrub(&mut device, &first)), (40 * MIB, 0));
+    free(&mut device, 1, first);
     device.gpu.reached[1] = Tick(1);
-    for _ in 0..2 {
+    for (bytes, why) in [(40 * MIB, "stream 1 has used it"), (0, "it is its own by now")] {
         let second = allocate(&mut device, 0, 40 * MIB).unwrap();
         assert!(!second.last_use.is_never());
-        assert_eq!(scrub(&mut device, &second, 0), 40 * MIB);
-        free(&mut device, second);
+        assert_eq!(scrub(&mut device, &second), bytes, "{why}");
+        free(&mut device, 0, second);
         device.gpu.reached[0] = Tick(1);
         device.poll();
     }
     let third = allocate(&mut device, 1, 40 * MIB).unwrap();
-    assert_eq!((device.page_stats().lent, scrub(&mut device, &third, 1)), (2, 40 * MIB));
+    assert_eq!((third.offset, scrub(&mut device, &third)), (first.offset, 40 * MIB));
 }
 
 /// The same holds for what is gathered: each time that a stream gets it through a window, and when it is back at home.
@@ -260,21 +263,21 @@ fn what_is_gathered_from_another_stream_is_to_be_overwritten() {
     let mut device = scrubbing(44 * MIB);
     let [low, fixed, high] = [20, 4, 20].map(|mib| allocate(&mut device, 1, mib * MIB).unwrap());
     for grant in [low, fixed, high] {
-        assert_eq!(scrub(&mut device, &grant, 1), grant.size);
+        assert_eq!(scrub(&mut device, &grant), grant.size);
     }
-    free(&mut device, low);
-    free(&mut device, high);
+    free(&mut device, 1, low);
+    free(&mut device, 1, high);
     device.gpu.reached.fill(Tick(1));
     for _ in 0..2 {
         let gathered = allocate(&mut device, 0, 40 * MIB).unwrap();
-        assert_eq!(scrub(&mut device, &gathered, 0), 40 * MIB);
-        free(&mut device, gathered);
+        assert_eq!(scrub(&mut device, &gathered), 40 * MIB);
+        free(&mut device, 0, gathered);
         device.poll();
         for (bytes, why) in [(20 * MIB, "stream 0 has used it"), (0, "it is its own by now")] {
             let home = [20, 20].map(|mib| allocate(&mut device, 1, mib * MIB).unwrap());
             for grant in home {
-                assert_eq!(scrub(&mut device, &grant, 1), bytes, "{why}");
-                free(&mut device, grant);
+                assert_eq!(scrub(&mut device, &grant), bytes, "{why}");
+                free(&mut device, 1, grant);
             }
         }
     }
@@ -286,15 +289,15 @@ fn what_is_gathered_from_another_stream_is_to_be_overwritten() {
 fn what_is_gathered_from_the_same_stream_is_its_own() {
     let mut device = scrubbing(44 * MIB);
     let [low, fixed, high] = [20, 4, 20].map(|mib| allocate(&mut device, 0, mib * MIB).unwrap());
-    assert_eq!(scrub(&mut device, &low, 0), 20 * MIB);
-    assert_eq!(scrub(&mut device, &fixed, 0), 4 * MIB);
+    assert_eq!(scrub(&mut device, &low), 20 * MIB);
+    assert_eq!(scrub(&mut device, &fixed), 4 * MIB);
     // The third one was never overwritten. After the window was, it is at home as well.
-    free(&mut device, low);
-    free(&mut device, high);
+    free(&mut device, 0, low);
+    free(&mut device, 0, high);
     for bytes in [20 * MIB, 0] {
         let gathered = allocate(&mut device, 0, 40 * MIB).unwrap();
-        assert_eq!(scrub(&mut device, &gathered, 0), bytes);
-        free(&mut device, gathered);
+        assert_eq!(scrub(&mut device, &gathered), bytes);
+        free(&mut device, 0, gathered);
     }
     assert_eq!(device.page_stats().returned, 1);
 }

@@ -1,8 +1,8 @@
 //! Operations of other threads between two steps of a plan, each made by hand.
 
-use millpond_backend::Tick;
+use millpond_backend::StreamId;
 use millpond_core::settings::{Policy, Segments, Settings};
-use millpond_core::{Outcome, Shard, Step};
+use millpond_core::{Outcome, Requester, Shard, Step};
 
 use crate::driver::{Device, Facts, MIB, empty_cache, is_pages};
 
@@ -72,7 +72,8 @@ fn garbage_is_taken_by_another_thread_between_two_looks() {
         let mut plan = device.plan(0, 128 * MIB);
         let again = device.want(64 * MIB);
         let mut taken = None;
-        let mut take = |shards: &mut Vec<Shard>| taken = shards[0].allocate(&again, 0, Tick(u64::MAX));
+        let mut take =
+            |shards: &mut Vec<Shard>| taken = shards[0].allocate(&again, 0, Requester::in_order(StreamId(0)));
         let step = device.next_meddled(&mut plan, &mut { looks }, &mut take);
         match (&step, taken) {
             (Step::Reserve { .. }, Some(_)) | (Step::Wait(_) | Step::Release { .. }, None) => {}

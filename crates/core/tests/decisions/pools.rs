@@ -2,7 +2,7 @@
 
 use millpond_backend::{PageCaps, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy, PoolFlags, Segments, Settings};
-use millpond_core::{Plan, PoolId, ShardId, Step};
+use millpond_core::{Plan, PoolId, Step};
 use millpond_trace::Random;
 
 use crate::driver::{Device, Facts, Held, MIB, empty_cache, is_stream_wait, is_wait, point};
@@ -120,7 +120,7 @@ fn a_request_is_refused_rather_than_served_from_another_pool() {
     }
 }
 
-/// Streams of one pool share its memory under `paged`, and a block goes back to where it came from.
+/// Streams of one pool share its memory under `paged`, and no other pool has it.
 #[test]
 fn streams_of_one_pool_share_its_memory() {
     for growth in [Growth::Balanced, Growth::Tight] {
@@ -130,7 +130,8 @@ fn streams_of_one_pool_share_its_memory() {
         let default = device.serve(0, 20 * MIB);
         [low, high, default].into_iter().for_each(|held| device.free(held, 1));
         let gathered = device.serve(3, 40 * MIB);
-        assert_eq!(gathered.shard, 3, "{growth:?}: a window of the other stream");
+        assert_eq!(gathered.shard, low.shard, "{growth:?}");
+        assert!(gathered.shard != default.shard && gathered.slot != low.slot, "{growth:?}: a window in its own pool");
         device.free(gathered, 2);
         let stats = device.coordinator.pool_stats(pool, &mut device.shards).expect("it exists");
         assert_eq!((stats.reserved_bytes.all.current, stats.allocated_bytes), (44 * MIB, 4 * MIB));
@@ -327,10 +328,20 @@ fn beside_a_capture_in_the_default_pool_others_wait_as_ever() {
     assert!(device.steps.iter().any(is_stream_wait), "{:?}", device.steps);
 }
 
-/// A shard whose pool is over serves another pool of the same stream, and no number of a pool is given out twice.
+/// A shard whose pool is over serves another pool, and no number of a pool is given out twice. Under `paged` it is the
+/// home of all streams of the pool, and otherwise of the same stream.
 #[test]
 fn a_shard_without_memory_is_reopened_for_another_pool() {
-    let (mut device, pool) = scene(Policy::paged(Growth::Balanced));
+    for policy in [Policy::Classic(Segments::Plain), Policy::paged(Growth::Balanced)] {
+        is_reopened(policy);
+    }
+}
+
+fn is_reopened(policy: Policy) {
+    let (mut device, pool) = scene(policy);
+    let home = device.lanes[2].shard;
+    let is_shared = device.lanes[3].shard == home;
+    assert_eq!(is_shared, matches!(policy, Policy::Paged { .. }));
     let held = device.serve(2, 12 * MIB);
     let next = device.coordinator.create_pool();
     assert!(next > pool && device.coordinator.private_pools() == [pool, next]);
@@ -344,15 +355,21 @@ fn a_shard_without_memory_is_reopened_for_another_pool() {
     assert_eq!(reopen(&mut device, true), None, "it has memory");
     device.empty();
     assert_eq!(reopen(&mut device, false), None, "the program has a handle");
-    assert_eq!(reopen(&mut device, true), Some(ShardId(2)));
+    assert_eq!(reopen(&mut device, true), Some(home));
     assert_eq!(reopen(&mut device, true), None, "the other one is of another stream, and this one is taken");
     device.check();
-    assert_eq!(device.coordinator.shard_of(StreamId(0), next), Some(ShardId(2)));
-    assert_eq!(device.serve(2, 12 * MIB).shard, 2);
-    assert_eq!(device.shards[2].layout()[0].pool, next);
-    assert_eq!(device.coordinator.private_pools(), [pool, next], "one shard is left of the first");
-    device.coordinator.hold_pool(pool);
-    assert_eq!(device.coordinator.pool_uses(pool), 1);
+    assert_eq!(device.coordinator.shard_of(StreamId(0), next), Some(home));
+    assert_eq!(device.coordinator.shard_of(StreamId(1), next), is_shared.then_some(home));
+    assert_eq!(device.serve(2, 12 * MIB).shard, home.0 as usize);
+    assert_eq!(device.shards[home.0 as usize].layout()[0].pool, next);
+    if is_shared {
+        assert_eq!(device.coordinator.private_pools(), [next], "the first has none left");
+        assert!(device.coordinator.create_pool() > next);
+    } else {
+        assert_eq!(device.coordinator.private_pools(), [pool, next], "one shard is left of the first");
+        device.coordinator.hold_pool(pool);
+        assert_eq!(device.coordinator.pool_uses(pool), 1);
+    }
 }
 
 /// Each pool has its own slack: what one has reserved does not keep another one from growing.
@@ -386,6 +403,7 @@ fn what_is_live_in_another_pool_makes_no_slack() {
 }
 
 /// A pool that allows it lends free memory to a request of the default pool on the same stream, before it is refused.
+/// Under `paged` all streams have the same memory of a pool.
 #[test]
 fn a_pool_may_be_used_before_a_request_is_refused() {
     for policy in POLICIES {
@@ -405,12 +423,14 @@ fn a_pool_may_be_used_before_a_request_is_refused() {
             }
             let what = format!("{policy:?}: {flags:?}, captures {captures}, asked by {asks}");
             let told = device.try_serve(asks, 40 * MIB);
-            let lends = flags.use_on_oom && !captures && asks == 0;
-            assert_eq!(told.as_ref().ok().map(|held| held.shard), lends.then_some(2), "{what}");
+            let is_shared = matches!(policy, Policy::Paged { .. });
+            let lends = flags.use_on_oom && !captures && (asks == 0 || asks == 1 && is_shared);
+            let home = device.lanes[2].shard.0 as usize;
+            assert_eq!(told.as_ref().ok().map(|held| held.shard), lends.then_some(home), "{what}");
             if let Ok(lent) = told {
                 assert_eq!(lent.place(), held.place(), "{what}");
                 device.free(lent, 2);
-                assert_eq!(device.serve(2, 40 * MIB).shard, 2, "{what}: it has come back");
+                assert_eq!(device.serve(2, 40 * MIB).shard, home, "{what}: it has come back");
             }
             release(&mut device, pool);
             assert_eq!(device.coordinator.pool_flags(pool), PoolFlags::default());

@@ -2,7 +2,7 @@
 
 use millpond_backend::{StreamId, Tick};
 use millpond_core::settings::{Growth, Policy, PoolFlags, Segments};
-use millpond_core::{Obstacle, Outcome, Plan, PoolId, ShardId, Step};
+use millpond_core::{Obstacle, Outcome, Plan, PoolId, Step};
 
 use crate::driver::{Device, Facts, Held, MIB};
 
@@ -29,7 +29,9 @@ fn under(policy: Policy) -> Device {
 
 fn allocate_at(device: &mut Device, shard: usize, bytes: u64, address: u64) -> Result<Held, Obstacle> {
     let want = device.want(bytes);
-    let granted = device.coordinator.allocate_at(ShardId(shard as u32), &want, address, &mut device.shards);
+    let crate::driver::Lane { stream, shard } = device.lanes[shard];
+    let granted = device.coordinator.allocate_at(shard, stream, &want, address, &mut device.shards);
+    let shard = shard.0 as usize;
     device.check();
     granted.map(|grant| Held { shard, grant })
 }
@@ -146,14 +148,18 @@ fn memory_goes_back_before_a_request_is_refused() {
     }
 }
 
+/// Refuses segments for the shards from one on.
+fn refused_from<const FIRST: u32>(step: &Step) -> Option<Outcome> {
+    matches!(step, Step::Reserve { shard, .. } if shard.0 >= FIRST).then_some(Outcome::Refused)
+}
+
 #[test]
 fn a_source_without_memory_is_named() {
     for policy in POLICIES {
         let mut device = under(policy);
-        device.gpu.answers = |step| match step {
-            Step::Reserve { shard, .. } => (shard.0 >= 2).then_some(Outcome::Refused),
-            _ => None,
-        };
+        // Under `paged` the default pool has one home, and otherwise a shard of each stream.
+        let refuses: [fn(&Step) -> Option<Outcome>; 2] = [refused_from::<1>, refused_from::<2>];
+        device.gpu.answers = refuses[device.lanes[2].shard.0 as usize - 1];
         let report = device.try_serve(2, 3 * MIB).expect_err("the source has none");
         assert!(report.has_source && !report.moves_pages, "{policy:?}");
         assert_eq!(report.beyond_limit_bytes(), 0, "{policy:?}: it was the source that refused");
@@ -174,7 +180,7 @@ fn the_flags_of_a_pool_hold() {
         device.free(whole, 1);
         device.set_limit(20 * MIB);
         let lent = device.serve(0, 18 * MIB);
-        assert_eq!(lent.shard, 2, "{policy:?}: it serves the default pool before a refusal");
+        assert_eq!(lent.shard, whole.shard, "{policy:?}: it serves the default pool before a refusal");
         device.free(lent, 2);
     }
 }
@@ -189,7 +195,7 @@ fn shards_go_to_pools_of_the_same_kind() {
     assert_eq!(reopened, None);
     let sourced = device.coordinator.create_pool_with_source();
     let reopened = device.coordinator.reopen_shard(StreamId(0), sourced, |_| true, &mut device.shards);
-    assert_eq!(reopened, Some(ShardId(2)));
+    assert_eq!(reopened, Some(device.lanes[2].shard));
     device.serve(2, 3 * MIB);
     assert_eq!(taken(&device), [20 * MIB]);
 }

@@ -1,7 +1,7 @@
 //! A free that is put off, and a block that is freed and handed out again: any other operation ends the short path.
 
 use millpond_core::Step;
-use millpond_core::settings::Settings;
+use millpond_core::settings::{Growth, Settings};
 
 use crate::driver::{Device, Facts, Held, MIB};
 
@@ -90,4 +90,18 @@ fn a_look_at_the_shard_ends_a_swap() {
     device.free_unchecked(first, 1);
     assert_eq!(hit(&mut device, 4).block, first.block);
     assert_eq!(risen(&mut device) - before, 4 * MIB);
+}
+
+/// Another stream is not ordered after the last use of a block whose free was put off: its own stream alone gets it.
+#[test]
+fn another_stream_does_not_get_a_block_whose_free_was_put_off() {
+    let mut device = Device::new(Growth::Tight, 1 << 30);
+    let held = device.allocate(0, 4 * MIB);
+    device.free_unchecked(held, 149);
+    let held = hit(&mut device, 4);
+    for _ in 0..2 {
+        device.free_unchecked(held, 150);
+        assert_eq!(device.hit(1, 4 * MIB), None);
+        assert_eq!(hit(&mut device, 4).offset, held.offset);
+    }
 }

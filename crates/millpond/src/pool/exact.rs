@@ -31,17 +31,17 @@ impl<B: Backend> Stream<B> {
     pub fn allocate_at(&self, bytes: u64, address: u64) -> Result<Option<Buffer<B>>, Error<B::Error>> {
         let state = self.handle().state.as_ref();
         if bytes == 0 {
-            return Ok(Some(Buffer::empty(self.lane().clone(), &self.handle().state)));
+            return Ok(Some(Buffer::empty(self.lane().clone(), self.id(), &self.handle().state)));
         }
         let want = state.sizes.want(bytes).ok_or(Error::TooLarge { requested: bytes })?;
         let lane: &crate::lane::Lane<B> = self.lane();
-        let asked = Asked { stream: lane.stream, site: Location::caller() };
+        let asked = Asked { stream: self.id(), site: Location::caller() };
         state.retire_ready()?;
         for _ in 0..WAITS_MOST {
             let attempt = {
                 let mut coordinator = state.coordinator.lock();
                 lane.lock().hold(&self.handle().state);
-                let attempt = coordinator.allocate_at(lane.shard, &want, address, &mut LockedShards(state));
+                let attempt = coordinator.allocate_at(lane.shard, self.id(), &want, address, &mut LockedShards(state));
                 state.publish(&coordinator);
                 attempt
             };
@@ -55,11 +55,11 @@ impl<B: Backend> Stream<B> {
             };
             lane.lock().granted(&asked, bytes, &grant);
             if state.sinks.is_told() {
-                state.tell_grant(lane, lane.stream, bytes, &grant);
+                state.tell_grant(lane, self.id(), bytes, &grant);
             }
-            let mut buffer = Buffer::new(LaneRef::new(lane), lane.stream, &want, &grant);
+            let mut buffer = Buffer::new(LaneRef::new(lane), self.id(), &want, &grant);
             if state.scrub != Scrub::Off {
-                state.scrub(lane.shard, &mut buffer)?;
+                state.scrub(&mut buffer)?;
             }
             return Ok(Some(buffer));
         }

@@ -24,6 +24,7 @@ fn blocks(stream: &Stream<Sim>) -> [Buffer<Sim>; SIZES.len()] {
     SIZES.map(|bytes| stream.allocate(bytes).unwrap_or_else(|error| panic!("{error}")))
 }
 
+/// Under `paged` the streams of a pool have their memory together, and its lock. So each has a pool of its own there.
 #[test]
 fn eight_threads_on_eight_streams_meet_in_no_lock() {
     for policy in [Policy::Classic(Segments::Plain), Policy::paged(Growth::Balanced)] {
@@ -31,6 +32,16 @@ fn eight_threads_on_eight_streams_meet_in_no_lock() {
         let allocator = Allocator::builder(Sim::new()).settings(settings).build().unwrap_or_else(|e| panic!("{e}"));
         let streams: Vec<_> =
             (0..THREADS).map(|_| allocator.create_stream().unwrap_or_else(|error| panic!("{error}"))).collect();
+        let pools: Vec<_> = if policy.moves_pages() {
+            streams.iter().map(|_| allocator.create_pool().unwrap_or_else(|error| panic!("{error}"))).collect()
+        } else {
+            Vec::new()
+        };
+        let inside = |(at, stream): (usize, Stream<Sim>)| match pools.get(at) {
+            Some(pool) => pool.stream(stream.id()).unwrap_or_else(|error| panic!("{error}")),
+            None => stream,
+        };
+        let streams: Vec<_> = streams.into_iter().enumerate().map(inside).collect();
         // All blocks are live at once, so that no stream's memory is granted to another.
         drop(streams.iter().map(blocks).collect::<Vec<_>>());
         let before = allocator.driver_activity();

@@ -94,16 +94,24 @@ impl Scene {
     }
 }
 
+/// Returns the address and the stream of each buffer, in order.
+fn streams_of(buffers: &[Buffer<Sim>]) -> Vec<(u64, u32)> {
+    let mut all: Vec<_> = buffers.iter().map(|buffer| (buffer.address().unwrap(), buffer.stream().0)).collect();
+    all.sort_unstable();
+    all
+}
+
 #[test]
 fn what_was_live_is_live_again_at_its_addresses() {
     for conf in CONFS {
-        let (mut in_windows, mut lent) = (0, 0);
+        let mut in_windows = 0;
         for seed in 0..30 {
             let what = format!("{conf}, seed {seed}");
             let (scene, mut random) = (scene(conf), Random::new(seed));
             let mut held = Vec::new();
             scene.go_on(&mut random, &mut held, 40);
             let (checkpoint, live) = (scene.pool.checkpoint(), scene.live());
+            let streams = streams_of(&held);
             assert_eq!((checkpoint.len(), checkpoint.live_bytes()), (live.len(), live.iter().map(|b| b.1).sum()));
             for round in 0..3 {
                 scene.go_on(&mut random, &mut held, 30);
@@ -111,7 +119,7 @@ fn what_was_live_is_live_again_at_its_addresses() {
                     held.clear();
                 }
                 scene.restore(&checkpoint, &mut held, &live, &what);
-                lent += held.iter().filter(|buffer| buffer.lent_by().is_some()).count();
+                assert_eq!(streams_of(&held), streams, "{what}: each is of its stream");
             }
             in_windows += scene.live_in_windows();
             let reserved = scene.allocator.memory_reserved();
@@ -122,7 +130,7 @@ fn what_was_live_is_live_again_at_its_addresses() {
             assert_eq!(scene.allocator.memory_reserved(), reserved, "{what}: the pool keeps its memory");
         }
         let is_paged = conf.contains("paged");
-        assert!((in_windows > 0) == is_paged && (lent > 0) == is_paged, "{conf}: {in_windows} in windows, {lent} lent");
+        assert!((in_windows > 0) == is_paged, "{conf}: {in_windows} in windows");
     }
 }
 
@@ -302,6 +310,8 @@ fn threads_free_while_a_pool_goes_back_to_a_checkpoint() {
                         Ok(()) => fine += 1,
                         Err(Error::NotRestorable { why, .. }) => {
                             assert!(matches!(*why, Obstacle::Taken { .. } | Obstacle::Busy), "{conf}: {why}");
+                            // The other thread goes on, where it was interrupted with a block in its hands.
+                            std::thread::yield_now();
                         }
                         Err(error) => panic!("{conf}: {error}"),
                     }

@@ -80,7 +80,7 @@ fn beside_other_programs_it_says_that_the_driver_refused() {
 /// Work that was recorded and not submitted is never complete: waiting for it does not help, and submitting it does.
 #[test]
 fn where_freed_memory_waits_for_work_that_was_not_submitted_it_says_so() {
-    // The last use is on another stream, or on the home stream of memory that another one wants.
+    // The last use is on another stream, or on the stream that had memory which another one wants.
     for (used_elsewhere, stream_wait) in [(true, true), (true, false), (false, false)] {
         let (sim, allocator) = paged(Sim::builder().closing(Closing::Submit).stream_wait(stream_wait));
         allocator.set_limit(Some(64 * MIB));
@@ -91,17 +91,12 @@ fn where_freed_memory_waits_for_work_that_was_not_submitted_it_says_so() {
         buffer.record_stream(user).unwrap();
         drop(buffer);
         let error = refusal(asking, 40 * MIB);
-        // Where another stream has the memory, it waits for that one as well.
-        let advice = match used_elsewhere {
-            true => "submit or finish the work that 40.00 MiB of freed memory wait for, then try again.",
-            false => "submit or finish the work of all streams, then try again: 40.00 MiB of freed memory wait for it.",
-        };
         says(
             &error,
             &[
                 &format!("Freed memory that work in flight may still use: 40.00 MiB by {}.", user.id()),
                 "0 bytes idle, 40.00 MiB free once their last use is over; 24.00 MiB left below the limit.",
-                &format!("What to do: {advice}"),
+                "What to do: submit or finish the work that 40.00 MiB of freed memory wait for, then try again.",
             ],
         );
         let report = error.report();

@@ -164,20 +164,54 @@ fn nothing_is_overwritten_unless_asked() {
 }
 
 #[test]
-fn a_lent_block_is_overwritten_for_its_borrower_and_for_its_owner() {
+fn a_block_that_goes_from_stream_to_stream_is_overwritten_each_time() {
     let sim = sim(Completion::Immediate);
     let allocator = allocator(sim.clone(), "policy:paged,scrub:other_streams");
-    let [owner, borrower] = [(); 2].map(|()| allocator.create_stream().unwrap());
-    let block = owner.allocate(32 * MIB).unwrap();
-    occupy(&allocator, &block, own(0));
-    drop(block);
-    let lent = borrower.allocate(32 * MIB).unwrap();
-    assert_eq!(allocator.page_stats().lent, 1);
-    assert!(all_of(&allocator, &lent).iter().all(|&byte| byte == 0));
-    occupy(&allocator, &lent, own(1));
-    drop(lent);
-    let back = owner.allocate(32 * MIB).unwrap();
-    assert!(all_of(&allocator, &back).iter().all(|&byte| byte == 0));
+    let streams = [(); 2].map(|()| allocator.create_stream().unwrap());
+    let mut places = Vec::new();
+    for at in [0, 1, 0, 1] {
+        let block = streams[at].allocate(32 * MIB).unwrap();
+        assert!(all_of(&allocator, &block).iter().all(|&byte| byte == 0));
+        occupy(&allocator, &block, own(at));
+        places.push(block.address());
+        drop(block);
+        let again = streams[at].allocate(32 * MIB).unwrap();
+        assert!(all_of(&allocator, &again).iter().all(|&byte| byte == own(at)), "it is its own");
+    }
+    places.dedup();
+    assert_eq!(places.len(), 1, "it is one block");
+}
+
+/// Free blocks of several streams are joined: of a part of them the next owner gets its own as it was, and no more.
+#[test]
+fn of_joined_blocks_a_stream_sees_its_own_part_alone() {
+    for completion in [Completion::Immediate, Completion::Manual] {
+        let sim = sim(completion);
+        let allocator = allocator(sim.clone(), "policy:paged,scrub:other_streams");
+        let streams = [(); 2].map(|()| allocator.create_stream().unwrap());
+        let blocks = [0, 1, 0, 1, 0].map(|at| (at, streams[at].allocate(6 * MIB).unwrap()));
+        let first = blocks[0].1.address();
+        blocks.iter().for_each(|(at, block)| occupy(&allocator, block, own(*at)));
+        drop(blocks);
+        sim.complete_all();
+        allocator.poll().unwrap();
+        for (at, bytes) in [(0, 18 * MIB), (1, 12 * MIB), (0, 30 * MIB)] {
+            let block = streams[at].allocate(bytes).unwrap();
+            assert_eq!(block.address(), first, "all are one block");
+            sim.complete_all();
+            let seen = all_of(&allocator, &block);
+            let parts: Vec<_> =
+                seen.chunks(6 << 20).map(|part| (part[0], part.iter().all(|byte| *byte == part[0]))).collect();
+            let expected: &[u8] = match bytes / MIB {
+                18 => &[own(0), 0, own(0)],
+                12 => &[0, 0],
+                _ => &[0, 0, own(0), 0, own(0)],
+            };
+            assert_eq!(parts, expected.iter().map(|&byte| (byte, true)).collect::<Vec<_>>(), "{completion:?}, {at}");
+            occupy(&allocator, &block, own(at));
+            sim.complete_all();
+        }
+    }
 }
 
 #[test]

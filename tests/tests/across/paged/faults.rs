@@ -229,11 +229,9 @@ fn the_script_reaches_every_way_to_get_memory() {
         sum.returned += stats.returned;
         sum.released += stats.released;
         sum.unmapped += stats.unmapped;
-        sum.lent += stats.lent;
         all_is_usable(&mut hands, case, 1).unwrap_or_else(|error| panic!("{case:?}: {error}"));
     }
     for ways in [sum.created, sum.moved, sum.moved_behind_wait, sum.returned, sum.released, sum.unmapped] {
         assert!(ways >= 2, "{sum:?}");
     }
-    assert!(sum.lent > 0, "{sum:?}");
 }

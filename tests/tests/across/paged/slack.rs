@@ -27,13 +27,14 @@ fn life(name: &str, slack: Option<f64>, passes: usize) -> (u64, u64) {
     (peak, changes(&sim.calls()))
 }
 
-/// What is reserved is at most a hundredth more under less slack: then it is what pages have too much that counts.
+/// What is reserved is at most a hundredth more under less slack: then it is what pages have too much that counts. A
+/// program that needs no more than the usual slack makes no difference between that and more.
 #[test]
 fn less_is_reserved_and_the_driver_is_called_more_often_as_the_slack_falls() {
     for name in ["llm_generate", "prefetch"] {
         let lives = [0.0, 0.05, 0.5].map(|slack| life(name, Some(slack), 2));
-        let falls = lives.is_sorted_by(|less, more| less.0 < more.0 + more.0 / 100 && less.1 > more.1);
-        assert!(falls && lives[0].0 < lives[2].0 && lives[1].0 < lives[2].0, "{name}: {lives:?}");
+        let falls = lives.is_sorted_by(|less, more| less.0 < more.0 + more.0 / 100 && less.1 >= more.1);
+        assert!(falls && lives[0].0 < lives[2].0 && lives[0].1 > lives[2].1, "{name}: {lives:?}");
         assert_eq!(life(name, None, 2), lives[1], "{name}: 5 % is the default");
     }
 }
@@ -52,21 +53,21 @@ fn what_work_under_way_pins_is_told_by_stream() {
         buffer.record_stream(other).unwrap_or_else(|error| panic!("{error}"));
     }
     drop(buffer);
-    drop(written(&sim, &streams[1], 64 * MIB));
+    drop(written(&sim, &streams[1], 32 * MIB));
     let told = || {
         let stats = allocator.slack_stats();
         let by = stats.pinned_by.iter().map(|by| (by.stream, by.bytes / MIB, by.own_bytes / MIB));
         (stats.beyond_bytes, stats.pinned_bytes / MIB, by.collect::<Vec<_>>())
     };
     let [home, first, second] = [0, 1, 2].map(|at: usize| streams[at].id());
-    // 128 MiB are reserved for 64 that were live.
-    let beyond = 128 * MIB - 64 * MIB * 21 / 20;
-    assert_eq!(told(), (beyond, 64, vec![(first, 64, 64), (second, 64, 0)]));
+    // 96 MiB are reserved for 64 that were live.
+    let beyond = 96 * MIB - 64 * MIB * 21 / 20;
+    assert_eq!(told(), (beyond, 64, vec![(home, 64, 0), (first, 64, 32), (second, 64, 0)]));
     let table = allocator.memory_summary(true);
     let has = |row: &str| table.lines().any(|line| line.contains(row));
-    assert!(has("| Reserved beyond it    |  62259 KiB |") && has("|       of stream 2     |  65536 KiB |"), "{table}");
+    assert!(has("| Reserved beyond it    |  29491 KiB |") && has("|       of stream 2     |  65536 KiB |"), "{table}");
     sim.complete(second);
-    assert_eq!(told(), (beyond, 64, vec![(first, 64, 64)]));
+    assert_eq!(told(), (beyond, 64, vec![(home, 64, 0), (first, 64, 32)]));
     sim.complete(first);
     assert_eq!(told(), (beyond, 0, vec![(home, 0, 64)]), "its own work on it is under way");
     sim.complete(home);

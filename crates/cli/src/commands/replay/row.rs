@@ -175,8 +175,8 @@ impl SlackOf {
 }
 
 /// Returns what the policy did with pages, under the names of [`PageStats`].
-fn by_name(stats: &PageStats) -> [(&'static str, u64); 9] {
-    let &PageStats { pages, shadows, created, released, moved, moved_behind_wait, returned, lent, unmapped } = stats;
+fn by_name(stats: &PageStats) -> [(&'static str, u64); 8] {
+    let &PageStats { pages, shadows, created, released, moved, moved_behind_wait, returned, unmapped } = stats;
     [
         ("pages", pages),
         ("created", created),
@@ -184,7 +184,6 @@ fn by_name(stats: &PageStats) -> [(&'static str, u64); 9] {
         ("moved", moved),
         ("moved_behind_wait", moved_behind_wait),
         ("returned", returned),
-        ("lent", lent),
         ("shadows", shadows),
         ("unmapped", unmapped),
     ]

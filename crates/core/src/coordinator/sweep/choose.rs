@@ -3,6 +3,8 @@
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use millpond_backend::StreamId;
+
 use super::{Scope, Sweep};
 use crate::coordinator::plan::{Goal, Plan};
 use crate::coordinator::{Coordinator, Shards};
@@ -33,11 +35,14 @@ impl Coordinator {
         Sweep::waiting(blocks, if has_spare { Scope::WithSpare } else { Scope::Listed }, down_to)
     }
 
-    /// Chooses everything that private pools without references have cached, as far as it is idle.
-    pub(crate) fn sweep_pools_that_are_over(&self, shards: &mut dyn Shards) -> Sweep {
+    /// Chooses everything that private pools without references have cached, as far as it is idle. Also returns the
+    /// streams that used it last, which are to be asked how far they are.
+    pub(crate) fn sweep_pools_that_are_over(&self, shards: &mut dyn Shards) -> (Sweep, Vec<StreamId>) {
         let is_over = |id: &ShardId| self.pool_of(*id) != PoolId::DEFAULT;
         let over = self.releasable_shards().filter(is_over).flat_map(|id| Side::BOTH.map(|side| (id, side)));
-        Sweep::idle(over.flat_map(|(id, side)| claim_releasable(id, side, shards)).collect())
+        let sweep = Sweep::idle(over.flat_map(|(id, side)| claim_releasable(id, side, shards)).collect());
+        let streams = self.last_uses(&sweep, shards).iter().map(|point| point.stream).collect();
+        (sweep, streams)
     }
 }
 

@@ -196,8 +196,8 @@ impl Coordinator {
         Phase::call(Batch::new(calls, Purpose::GiveUp { shard, block, bytes, sweep, then }))
     }
 
-    /// Returns the first run of pages in a claimed block that no work uses through a window, up to `excess` bytes
-    /// and the rest of a page.
+    /// Returns the first run of pages in a claimed block that are in no window that is ending, up to `excess` bytes and
+    /// the rest of a page.
     fn first_to_go(&self, shard: ShardId, block: BlockId, excess: u64, shards: &mut dyn Shards) -> Option<Run> {
         let whole: Vec<_> = shards.with(shard, |s| s.pages_in(block).collect());
         let mut run = Run { offset: 0, bytes: 0, pages: Vec::new() };
@@ -205,7 +205,7 @@ impl Coordinator {
             if run.bytes >= excess {
                 break;
             }
-            if self.windows_may_end(mapping.page, shards) {
+            if self.can_leave_windows(mapping.page) {
                 if run.pages.is_empty() {
                     run.offset = at;
                 }
@@ -247,14 +247,12 @@ impl Coordinator {
             }
         };
         for &Candidate { shard, block } in &sweep.candidates {
-            let (last_use, pages) = shards.with(shard, |shard| {
-                let pages: Vec<_> = shard.pages_in(block).map(|(_, mapping)| mapping.page).collect();
+            let (last_use, has_pages) = shards.with(shard, |shard| {
                 shard.guards_of(block).iter().for_each(&mut add);
-                (shard.last_point(block), pages)
+                (shard.last_point(block), shard.whole_pages(block).is_some())
             });
-            if pages.is_empty() || !self.traits.synchronizes() {
+            if !has_pages || !self.traits.synchronizes() {
                 add(last_use);
-                pages.iter().for_each(|&page| self.window_points(page, shards).into_iter().for_each(&mut add));
             }
         }
         points

@@ -1,6 +1,8 @@
 //! One attempt to serve a request that missed.
 
-use millpond_backend::Point;
+use alloc::vec::Vec;
+
+use millpond_backend::{Point, StreamId};
 
 use super::climb::{Climb, Knows, Times};
 use super::overview::Overview;
@@ -19,14 +21,10 @@ impl Coordinator {
         let (_, want) = plan.request.allocation();
         // What is not known to be over may be. Asking first makes what follows depend on how far the device is, and not
         // on which plan asked last.
-        if let Times::Unasked | Times::Unlent = climb.knows.times {
-            if climb.knows.times == Times::Unasked
-                && let Some(turned) = self.lend_known(&climb, plan, shards)
-            {
-                return turned;
-            }
+        if climb.knows.times == Times::Unasked {
             climb.knows.times = Times::Told;
-            return climb.again().after(Step::Poll(self.every_stream()));
+            // Where there is nobody to ask, it is told what time it is.
+            return climb.again().after(Step::Poll(self.streams_to_ask(plan, shards)));
         }
         let (found, overview) = self.retire_and_find(&mut climb.knows, plan, shards);
         if let Some(grant) = found {
@@ -55,15 +53,26 @@ impl Coordinator {
         }
     }
 
+    /// Returns the streams that freed memory waits for: of the home of the request, and blocks of all pools.
+    fn streams_to_ask(&self, plan: &Plan, shards: &mut dyn Shards) -> Vec<StreamId> {
+        let (home, _) = plan.request.allocation();
+        let mut streams = self.pending.waited_for();
+        streams.extend(shards.with(home, |home| home.streams_behind().collect::<Vec<_>>()));
+        streams.sort_unstable();
+        streams.dedup();
+        streams
+    }
+
     /// Takes in how far the streams were at a time, and marks those of which a tick was closed then.
     pub(crate) fn note_pace(&mut self, reached: &[Point], (closed, time): (&[Point], u64), shards: &mut dyn Shards) {
         if self.traits.source != Source::Pages {
             return;
         }
         self.paging.pace.look(reached, time);
+        let homes: Vec<_> = self.shard_ids().filter(|&id| self.traits_of(id).source == Source::Pages).collect();
         for &point in closed {
-            let same = |id: &ShardId| self.stream_of(*id) == point.stream;
-            let granted = self.shard_ids().filter(same).map(|id| self.grants_to(id, shards)).sum();
+            let granted = |&id: &ShardId| shards.with(id, |home| home.grants_to(point.stream));
+            let granted = homes.iter().map(granted).sum();
             let is_reached = reached.iter().any(|at| at.stream == point.stream && at.tick >= point.tick);
             self.paging.pace.mark(point, is_reached, granted);
         }
@@ -80,8 +89,8 @@ impl Coordinator {
     ) -> (Option<Grant>, Overview) {
         let waiters = self.pending.waiters();
         self.retire_pending(plan.request.clocks, shards);
-        let (shard, want) = plan.request.allocation();
-        let overview = self.overview(shard, &want, shards);
+        let (shard, _) = plan.request.allocation();
+        let overview = self.overview(shard, self.requester_of(plan).stream, shards);
         let was_told = core::mem::replace(&mut knows.times, Times::Seen) == Times::Told;
         let has_news = was_told || self.pending.waiters() != waiters;
         (if has_news { self.find(plan, shards) } else { None }, overview)

@@ -1,89 +1,115 @@
-//! Free blocks that serve a large request where they lie, without any page call: of the own stream, or lent by another.
+//! Free blocks that serve a request where they lie, without any page call.
 
-use alloc::vec::Vec;
+use millpond_backend::Point;
 
 use super::job::Job;
-use super::tiles::{Idle, Taker, When};
+use super::tiles::{Taker, When};
 use super::ways::Way;
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{ShardId, Side};
+use crate::ids::Side;
+use crate::shard::{Shard, Tile};
 use crate::size::Want;
 
+/// The number of free blocks that a request looks at.
+const LOOKS_MAX: usize = 32;
+
 impl Coordinator {
-    /// Serves a request from a free block of its own stream that can be used at `latest`: other streams may still use
-    /// it. Where that is now, any part of a block does that is ready.
-    pub(super) fn own_way(&mut self, want: &Want, taker: Taker, latest: When, shards: &mut dyn Shards) -> Option<Way> {
-        if !self.guards() {
-            return None;
-        }
-        if latest == When::Now {
-            let ready = self.shortest_ready([taker.shard].into_iter(), want, taker, shards)?;
-            return Some(self.take(ready, want, taker, shards));
-        }
+    /// Serves a request from the free block of the large side that fits best, behind waits. Looks at few blocks.
+    pub(super) fn block_way(&mut self, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
+        let by = (taker, When::BehindWait);
         let tile = shards.with(taker.shard, |shard| {
-            let mut tiles = shard.tiles_at_least(want.rounded);
-            tiles.find_map(|tile| self.first_part((taker, latest), shard, &tile, want.rounded))
+            let mut tiles = shard.tiles_at_least(want.rounded).take(LOOKS_MAX);
+            tiles.find_map(|tile| self.first_part(by, shard, &tile, want.rounded))
         })?;
-        Some(self.take(Idle { shard: taker.shard, tile }, want, taker, shards))
+        Some(self.take(&tile, want, taker, shards))
     }
 
-    /// Has another stream lend the one of some free blocks that fits best, behind a wait if need be. Another thread may
-    /// have taken it since it was seen, which is found out when it is claimed.
-    pub(super) fn loan(&mut self, want: &Want, offers: &[Idle], taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
-        let mut best: Option<(u64, Idle)> = None;
-        for &Idle { shard: id, tile } in offers {
-            let size = tile.end - tile.begin;
-            if best.is_some_and(|(least, _)| size >= least) {
-                continue;
-            }
-            let by = (taker, When::BehindWait);
-            if let Some(tile) = shards.with(id, |shard| self.first_part(by, shard, &tile, want.rounded)) {
-                best = Some((size, Idle { shard: id, tile }));
-            }
+    /// Serves a request from any part of a free block of the large side that is ready: the shortest that the stream
+    /// itself used last, or else the shortest of all. Looks at few blocks.
+    pub(super) fn ready_way(&mut self, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
+        let by = (taker, When::Now);
+        let tile = shards.with(taker.shard, |shard| {
+            let tiles = shard.tiles_at_least(want.rounded).take(LOOKS_MAX);
+            let ready = tiles.filter_map(|tile| self.first_part(by, shard, &tile, want.rounded));
+            ready.min_by_key(|part| (part.point.stream != taker.stream, part.end - part.begin))
+        })?;
+        Some(self.take(&tile, want, taker, shards))
+    }
+
+    /// Serves a request from the free block of the large side that is ready soonest, behind waits: the one whose
+    /// streams are fewest ticks behind. Looks at few blocks.
+    pub(super) fn soonest_way(&mut self, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
+        let by = (taker, When::BehindWait);
+        let tile = shards.with(taker.shard, |shard| {
+            let tiles = shard.tiles_at_least(want.rounded).take(LOOKS_MAX);
+            let usable = tiles.filter_map(|tile| self.first_part(by, shard, &tile, want.rounded));
+            usable.min_by_key(|part| self.ticks_behind(taker, shard, part, want.rounded))
+        })?;
+        Some(self.take(&tile, want, taker, shards))
+    }
+
+    /// Returns by how many ticks another stream is behind with its use of the front of free memory, at most.
+    fn ticks_behind(&self, taker: Taker, shard: &Shard, tile: &Tile, bytes: u64) -> u64 {
+        let behind = |point: Point| match point.stream == taker.stream {
+            true => 0,
+            false => point.tick.0.saturating_sub(self.pending.reached(point.stream).0),
+        };
+        if !tile.is_marked {
+            return behind(tile.point);
         }
-        let (_, idle) = best?;
-        Some(self.take(idle, want, taker, shards))
+        let parts = shard.guarded_parts_of(tile.slot, (tile.begin, tile.begin + bytes));
+        parts.flat_map(|(part, _)| part.points.iter().map(behind)).max().unwrap_or(0)
     }
 
-    /// Has another stream lend the part of a free block that is ready and fits best.
-    pub(super) fn ready_loan(&mut self, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
-        let ready = self.shortest_ready(self.neighbours(taker.shard), want, taker, shards)?;
-        Some(self.take(ready, want, taker, shards))
+    /// Serves a small request from a part of a block of the small side that can be used at `latest`, or of a slab that
+    /// can. Looks at few blocks.
+    pub(super) fn small_way(&mut self, want: &Want, by: (Taker, When), shards: &mut dyn Shards) -> Option<Way> {
+        let taker = by.0;
+        let tile = shards.with(taker.shard, |shard| {
+            let small = shard.small_tiles_at_least(want.rounded, taker.stream).take(LOOKS_MAX);
+            self.small_part(want, by, shard, small.chain(shard.slabs().take(LOOKS_MAX)))
+        })?;
+        Some(self.take_small(&tile, want, taker, shards))
     }
 
-    /// Returns the shortest part of a free block of some shards that can be used now and is long enough.
-    fn shortest_ready(
+    /// Serves a small request from the slab of another stream, behind waits. Costs a look at each free small block that
+    /// is long enough.
+    pub(super) fn other_slab_way(&mut self, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
+        let by = (taker, When::BehindWait);
+        let tile = shards.with(taker.shard, |shard| {
+            self.small_part(want, by, shard, shard.any_small_tiles_at_least(want.rounded))
+        })?;
+        Some(self.take_small(&tile, want, taker, shards))
+    }
+
+    /// Returns the first part of some free blocks where a small block fits that a stream can use at `latest`.
+    fn small_part(
         &self,
-        homes: impl Iterator<Item = ShardId>,
         want: &Want,
-        taker: Taker,
-        shards: &mut dyn Shards,
-    ) -> Option<Idle> {
-        let length = |idle: &Idle| idle.tile.end - idle.tile.begin;
-        let mut best: Option<Idle> = None;
-        for id in homes {
-            let shortest = shards.with(id, |shard| {
-                let mut ready = Vec::new();
-                let tiles = shard.tiles_at_least(want.rounded);
-                tiles.for_each(|tile| self.usable_parts((taker, When::Now), shard, &tile, &mut ready));
-                ready.into_iter().filter(|part| length(part) >= want.rounded).min_by_key(length)
-            });
-            // Of equal ones the first.
-            best = best.into_iter().chain(shortest).min_by_key(length);
-        }
-        best
+        by: (Taker, When),
+        shard: &Shard,
+        mut tiles: impl Iterator<Item = Tile>,
+    ) -> Option<Tile> {
+        let place = |tile: Tile, begin: u64, end: u64| {
+            let at = match tile.side {
+                Side::Small => (begin + want.rounded <= end).then_some(begin),
+                Side::Large => shard.within_slab((tile.begin, tile.end), (begin, end), want.rounded),
+            };
+            at.map(|begin| Tile { begin, end, ..tile })
+        };
+        tiles.find_map(|tile| self.find_part(by, shard, &tile, |begin, end| place(tile, begin, end)))
+    }
+
+    fn take_small(&mut self, tile: &Tile, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Way {
+        let mut job = Job::new(taker, self.pending.reached(taker.stream));
+        let is_claimed = self.claim_small(&mut job, want, tile, shards);
+        if is_claimed { Way::Job(job) } else { Way::Spoiled(job) }
     }
 
     /// Claims the front of free memory for a request.
-    fn take(&mut self, idle: Idle, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Way {
-        let mut job = Job::new(self.pending.reached(taker.stream));
-        if !self.claim_front(&mut job, idle, want.rounded, taker, shards) {
-            return Way::Spoiled(job);
-        }
-        match idle.shard == taker.shard {
-            true => Self::serve_here(&mut job),
-            false => Self::lend_it(&mut job, Side::Large),
-        }
-        Way::Job(job)
+    fn take(&mut self, tile: &Tile, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Way {
+        let mut job = Job::new(taker, self.pending.reached(taker.stream));
+        let is_claimed = self.claim_front(&mut job, tile, want.rounded, shards);
+        if is_claimed { Way::Job(job) } else { Way::Spoiled(job) }
     }
 }

@@ -1,15 +1,15 @@
 //! The ladder of `paged`.
 //!
 //! ```text
-//! Lend ─▶ Search ─▶ Collect ─▶ Grow(First) ──▶ Oldest ─▶ LookAgain ─▶ Grow(AfterOldest)
-//!                               ▲   ▲            │ ▲                       │
-//!                     others    │   │            │ └───────────────────────┘
-//!                     ended ────┘   │            ▼ nothing left to wait for
-//!                     something     │         Refuse ──▶ refused
-//!                                   │            ▼ others may be the reason
-//!                                   └───────── Turn ─▶ Flush ─▶ SearchAgain ─▶ Grow(InTurn) ─▶ Release ─▶ Grow(Last)
-//!                                                        ▲                                                   │
-//!                                                        └─────────────── blocks were freed ──── Refuse ◀────┘
+//! Search ─▶ Collect ─▶ Grow(First) ──▶ Oldest ─▶ LookAgain ─▶ Grow(AfterOldest)
+//!                       ▲   ▲            │ ▲                       │
+//!             others    │   │            │ └───────────────────────┘
+//!             ended ────┘   │            ▼ nothing left to wait for
+//!             something     │         Refuse ──▶ refused
+//!                           │            ▼ others may be the reason
+//!                           └───────── Turn ─▶ Flush ─▶ SearchAgain ─▶ Grow(InTurn) ─▶ Release ─▶ Grow(Last)
+//!                                                ▲                                                   │
+//!                                                └─────────────── blocks were freed ──── Refuse ◀────┘
 //! ```
 //!
 //! A rung that serves the request ends the plan. One that does not is followed by [`Rung::next`].
@@ -25,8 +25,6 @@ use crate::policy;
 /// A rung of the ladder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rung {
-    /// Have another stream lend a block that is known to be ready.
-    Lend,
     /// Look for a free block.
     Search,
     /// Give back garbage.
@@ -65,7 +63,6 @@ impl Rung {
     /// Returns the rung that follows one that has not served the request: the ladder as a table.
     const fn next(self) -> Rung {
         match self {
-            Rung::Lend => Rung::Search,
             Rung::Search => Rung::Collect,
             Rung::Collect => Rung::Grow(Attempt::First),
             Rung::Grow(attempt) => Rung::Refused(attempt),
@@ -105,8 +102,6 @@ pub(super) enum Times {
     /// They were not asked.
     #[default]
     Unasked,
-    /// They were not asked, and none could lend a block that is known to be ready.
-    Unlent,
     /// They were asked, and what that makes free was not looked at.
     Told,
     /// They were asked, and what that makes free was looked at.
@@ -138,7 +133,7 @@ impl Lacks {
 impl Climb {
     /// Returns the start of the ladder.
     pub(crate) fn first() -> Self {
-        Self { rung: Rung::Lend, knows: Knows::default() }
+        Self { rung: Rung::Search, knows: Knows::default() }
     }
 
     fn at(self, rung: Rung) -> Phase {
@@ -180,7 +175,7 @@ impl Climb {
 
     /// See [`policy::Climb::passes_queue`].
     pub(crate) fn passes_queue(&self) -> bool {
-        matches!(self.rung, Rung::Lend | Rung::Search | Rung::Turn | Rung::Refuse)
+        matches!(self.rung, Rung::Search | Rung::Turn | Rung::Refuse)
     }
 
     /// See [`policy::Climb::searches`].
@@ -222,7 +217,6 @@ impl Coordinator {
     pub(in crate::policy) fn climb_pages(&mut self, climb: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let next = || policy::Climb::Pages(Climb { rung: climb.rung.next(), knows: climb.knows.clone() });
         match climb.rung {
-            Rung::Lend => self.lend_first(climb, plan, shards),
             Rung::Search => self.search(plan, Phase::Climb(next()), shards),
             Rung::Collect => self.collect(next(), plan, shards),
             Rung::Grow(_) => self.attempt(climb, plan, shards),
@@ -246,17 +240,6 @@ impl Coordinator {
                 self.refuse(policy::Climb::Pages(climb.restart()), turn, plan, shards)
             }
         }
-    }
-
-    /// Has another stream lend a block at once, unless other plans or garbage come first.
-    fn lend_first(&mut self, mut climb: Climb, plan: &Plan, shards: &mut dyn Shards) -> Turned {
-        if !self.has_queue() && !self.counts_searches() {
-            if let Some(lent) = self.lend_known(&climb, plan, shards) {
-                return lent;
-            }
-            climb.knows.times = Times::Unlent;
-        }
-        climb.up().turn()
     }
 
     /// Goes on from an attempt that nothing has served: tries again when others have released memory, or else waits

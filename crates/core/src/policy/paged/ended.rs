@@ -2,12 +2,10 @@
 
 use alloc::vec::Vec;
 
-use millpond_backend::Point;
-
-use crate::books::{Part, Points, WindowId};
+use crate::books::{Part, WindowId};
 use crate::coordinator::step::PageCall;
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{PageId, Place, ShardId};
+use crate::ids::{PageId, ShardId};
 
 impl Coordinator {
     /// Ends the windows of a shard that were not used for longest, until addresses for another one of that length are
@@ -54,30 +52,18 @@ impl Coordinator {
     /// addresses, as one may in a held pool.
     fn may_end(&self, id: WindowId, shards: &mut dyn Shards) -> bool {
         let window = &self.paging.windows[id];
-        let (head, begin, end) = (window.head, window.begin(), window.end());
-        let is_over = |points: Points| points.iter().all(|point| self.pending.is_reached(point));
+        let (head, end) = (window.head, window.end());
         self.may_release(window.shard)
             && shards.with(window.shard, |shard| {
-                shard.is_idle_window(head, end) && is_over(shard.window_points(head, begin.slot, (begin.offset, end)))
+                let mut points = shard.window_points(head);
+                shard.is_idle_window(head, end) && points.all(|point| self.pending.is_reached(point))
             })
     }
 
-    /// Returns whether a page can be taken out of its windows: all work through them is over.
-    pub(crate) fn windows_may_end(&self, page: PageId, shards: &mut dyn Shards) -> bool {
-        self.window_points(page, shards).into_iter().all(|point| self.pending.is_reached(point))
-            && self.pages[page].windows.iter().all(|&at| self.paging.windows.at(at).is_some())
-    }
-
-    /// Returns the points up to which a page was used through windows.
-    pub(crate) fn window_points(&self, page: PageId, shards: &mut dyn Shards) -> Vec<Point> {
-        let places = self.pages[page].windows.iter();
-        let windows = places.filter_map(|&at| self.paging.windows.at(at).map(|(id, _)| (at, id)));
-        let end = |at: Place| at.offset + self.pages[page].bytes;
-        let points = |(at, id): (Place, WindowId)| {
-            let head = self.paging.windows[id].head;
-            shards.with(at.shard, |shard| shard.window_points(head, at.slot, (at.offset, end(at)))).into_vec()
-        };
-        windows.flat_map(points).collect()
+    /// Returns whether a page that is free, and whose last use is over, can be taken out of its windows: none of them
+    /// is ending already. What was done through windows comes before that last use.
+    pub(crate) fn can_leave_windows(&self, page: PageId) -> bool {
+        self.pages[page].windows.iter().all(|&at| self.paging.windows.at(at).is_some())
     }
 
     /// Takes a page out of all windows. Returns the calls that unmap it there.

@@ -8,22 +8,18 @@ use super::sizes;
 use super::tiles::Tiles;
 use crate::books::Part;
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::Place;
+use crate::ids::{Place, ShardId};
 use crate::shard::{Shard, Tile};
 
 impl Coordinator {
-    /// Returns the free blocks of some homes with the edges of the pages in them.
-    pub(super) fn gaps_of(&self, tiles: &Tiles, shards: &mut dyn Shards) -> Vec<Gap> {
-        let mut gaps = Vec::with_capacity(tiles.len());
-        for (id, tiles) in tiles.by_shard() {
-            let gap = |shard: &Shard, tile: &Tile| {
-                let (up, down) = shard.edges_of(tile);
-                let home = Place { shard: id, slot: tile.slot, offset: tile.begin };
-                Gap { home, end: tile.end, up, down }
-            };
-            shards.with(id, |shard| gaps.extend(tiles.iter().map(|idle| gap(shard, &idle.tile))));
-        }
-        gaps
+    /// Returns the free blocks of a home with the edges of the pages in them.
+    pub(super) fn gaps_of(&self, id: ShardId, tiles: &Tiles, shards: &mut dyn Shards) -> Vec<Gap> {
+        let gap = |shard: &Shard, tile: &Tile| {
+            let (up, down) = shard.edges_of(tile);
+            let home = Place { shard: id, slot: tile.slot, offset: tile.begin };
+            Gap { home, end: tile.end, up, down }
+        };
+        shards.with(id, |shard| tiles.iter().map(|tile| gap(shard, tile)).collect())
     }
 
     /// Chooses free memory for a window, without what is in `taken`.

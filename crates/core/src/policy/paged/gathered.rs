@@ -50,7 +50,7 @@ impl Coordinator {
         shards: &mut dyn Shards,
     ) -> Gathered {
         let shard = taker.shard;
-        let gaps = self.gaps_of(tiles, shards);
+        let gaps = self.gaps_of(shard, tiles, shards);
         let mut aim = Aim::FewPages;
         let mut alone = self.gather_for(shard, None, (bytes, aim), &gaps, shards);
         if alone.missing > 0 && self.reserved_for(shard) + self.created_for(&alone) > taker.creates_up_to {

@@ -36,14 +36,10 @@ pub(super) struct Run {
 }
 
 impl Coordinator {
-    /// Returns how much of each page is free.
-    pub(super) fn idle_pages(&self, tiles: &Tiles, shards: &mut dyn Shards) -> IdlePages {
+    /// Returns how much of each page of a home is free.
+    pub(super) fn idle_pages(&self, home: ShardId, tiles: &Tiles, shards: &mut dyn Shards) -> IdlePages {
         let mut all = IdlePages::new(self.pages.numbers());
-        for (id, tiles) in tiles.by_shard() {
-            shards.with(id, |shard| {
-                tiles.iter().for_each(|idle| shard.ends_in(&idle.tile, |page, ends| all.add(page, ends)))
-            });
-        }
+        shards.with(home, |shard| tiles.iter().for_each(|tile| shard.ends_in(tile, |page, ends| all.add(page, ends))));
         all
     }
 }

@@ -4,14 +4,14 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use millpond_backend::{Point, Tick};
+use millpond_backend::Tick;
 
 use super::climb::Climb;
 use super::gathered::Gathered;
 use super::kept::Stretch;
 use super::making::Making;
-use super::order::{Claimed, Order};
-use super::tiles::{Idle, Taker, Tiles};
+use super::order::Order;
+use super::tiles::{Taker, Tiles, When};
 use crate::books::{Part, Points, WindowId};
 use crate::coordinator::calls::{Batch, Purpose};
 use crate::coordinator::phase::{Asked, Phase, Turned};
@@ -22,7 +22,7 @@ use crate::ids::{BlockId, PageId, Place, ShardId, Side, Slot};
 use crate::last_use::LastUse;
 use crate::policy;
 use crate::segment::Role;
-use crate::shard::{Ground, Growth, Piece, Tile};
+use crate::shard::{Claimed, Ground, Growth, Tile};
 use crate::size::Want;
 
 /// The part of a job that is next.
@@ -39,10 +39,11 @@ pub(crate) enum Work {
 /// What a plan has claimed to serve its request.
 #[derive(Debug)]
 pub(crate) struct Job {
+    taker: Taker,
     target: Target,
     /// Claimed memory, in order of the addresses that the block will have.
     pieces: Vec<Claimed>,
-    /// New pages for the home of the requesting stream.
+    /// New pages at home.
     growth: Option<Grown>,
     /// What the requesting stream comes behind.
     order: Order,
@@ -55,10 +56,8 @@ pub(crate) struct Job {
 enum Target {
     /// At home, in what the home has grown by and the free block in front of it.
     Home,
-    /// At home, in free memory there.
-    Own,
-    /// At the home of another stream, which lends it, on that side.
-    Lent(Side),
+    /// At home, in free memory there, on that side.
+    Free(Side),
     /// In a part of a window that was kept, whose addresses are claimed.
     Kept(BlockId),
     /// In a window that is made or lengthened.
@@ -69,8 +68,6 @@ enum Target {
 #[derive(Debug)]
 struct Grown {
     ground: Ground,
-    /// The points that guarded the free block in front.
-    guards: Points,
     slot: Slot,
     begin: u64,
     pages: Vec<New>,
@@ -100,8 +97,9 @@ struct New {
 }
 
 impl Job {
-    pub(super) fn new(reached: Tick) -> Self {
-        Self { target: Target::Home, pieces: Vec::new(), growth: None, order: Order::behind(reached), created: 0 }
+    pub(super) fn new(taker: Taker, reached: Tick) -> Self {
+        let (target, order) = (Target::Home, Order::behind(reached));
+        Self { taker, target, pieces: Vec::new(), growth: None, order, created: 0 }
     }
 
     /// Returns the phase that begins with the job.
@@ -116,16 +114,20 @@ impl Coordinator {
     pub(super) fn claim_ground(
         &mut self,
         job: &mut Job,
-        shard: ShardId,
         growth: &Growth,
         (sizes, bytes): (&[u64], u64),
         shards: &mut dyn Shards,
     ) -> bool {
         let total = sizes.iter().sum();
-        let Some((ground, guards)) = shards.with(shard, |shard| shard.claim_growth(growth, total)) else {
+        let claimed = shards.with(job.taker.shard, |shard| shard.claim_growth(growth, total));
+        let Some(ground) = claimed else { return false };
+        if ground.before.as_ref().is_some_and(|before| !self.comes_after(job, &before.points)) {
+            shards.with(job.taker.shard, |shard| {
+                ground.before.into_iter().for_each(|before| shard.give_back(before, [0; 2]));
+                shard.keep_backed(ground.gap, 0, LastUse::NEVER, [0; 2]);
+            });
             return false;
-        };
-        self.wait_for(&mut job.order, self.stream_of(shard), guards.iter());
+        }
         let mut offset = growth.begin;
         let mut pages = Vec::new();
         for &size in sizes {
@@ -145,7 +147,7 @@ impl Coordinator {
         }
         self.headroom.ask(job.created);
         let (slot, begin) = (growth.slot, growth.begin);
-        job.growth = Some(Grown { ground, guards, slot, begin, pages, bytes, is_last_behind: false });
+        job.growth = Some(Grown { ground, slot, begin, pages, bytes, is_last_behind: false });
         true
     }
 
@@ -155,7 +157,7 @@ impl Coordinator {
         &mut self,
         job: &mut Job,
         stretches: &[Stretch],
-        (tiles, taker): (&Tiles, Taker),
+        tiles: &Tiles,
         shards: &mut dyn Shards,
     ) -> bool {
         // From the highest address down, so that what is left of a block keeps its number.
@@ -165,11 +167,11 @@ impl Coordinator {
         let mut all = true;
         for at in order {
             let Stretch { home, bytes } = stretches[at];
-            let Some(idle) = tiles.around(home, bytes) else {
+            let Some(tile) = tiles.around(home, bytes) else {
                 all = false;
                 break;
             };
-            claimed[at] = self.claim_part(job, idle, (home.offset, home.offset + bytes), taker, shards);
+            claimed[at] = self.claim_part(job, tile, (home.offset, home.offset + bytes), shards);
             if claimed[at].is_none() {
                 all = false;
                 break;
@@ -179,17 +181,11 @@ impl Coordinator {
         all
     }
 
-    /// Claims this number of bytes at the front of a free block. Returns whether they could be claimed.
-    pub(super) fn claim_front(
-        &mut self,
-        job: &mut Job,
-        idle: Idle,
-        bytes: u64,
-        taker: Taker,
-        shards: &mut dyn Shards,
-    ) -> bool {
-        let begin = idle.tile.begin;
-        let claimed = self.claim_part(job, &idle, (begin, begin + bytes), taker, shards);
+    /// Claims this number of bytes at the front of a free block, which the block that is handed out will have. Returns
+    /// whether they could be claimed.
+    pub(super) fn claim_front(&mut self, job: &mut Job, tile: &Tile, bytes: u64, shards: &mut dyn Shards) -> bool {
+        let claimed = self.claim_part(job, tile, (tile.begin, tile.begin + bytes), shards);
+        job.target = Target::Free(Side::Large);
         let is_claimed = claimed.is_some();
         job.pieces.extend(claimed);
         is_claimed
@@ -199,44 +195,42 @@ impl Coordinator {
     fn claim_part(
         &mut self,
         job: &mut Job,
-        idle: &Idle,
+        tile: &Tile,
         (begin, end): (u64, u64),
-        taker: Taker,
         shards: &mut dyn Shards,
     ) -> Option<Claimed> {
-        let part = shards.with(idle.shard, |shard| shard.claim_part(&idle.tile, begin, end));
-        let (block, last_use, guards) = part?;
-        let until = Point { stream: self.stream_of(idle.shard), tick: last_use.tick() };
-        self.wait_for(&mut job.order, taker.stream, guards.iter().chain([until]));
-        Some(Claimed { shard: idle.shard, block, last_use, guards })
+        let claimed = shards.with(job.taker.shard, |shard| shard.claim_part(tile, begin, end))?;
+        self.keep_if_usable(job, claimed, shards)
     }
 
     /// Claims a small block in a slab, or in one that a free block of the large side has. Returns whether it could.
-    pub(super) fn claim_small(
-        &mut self,
-        job: &mut Job,
-        want: &Want,
-        (taker, home): (Taker, ShardId),
-        tile: &Tile,
-        shards: &mut dyn Shards,
-    ) -> bool {
-        let claimed = shards.with(home, |shard| shard.claim_small(tile, want.rounded));
-        let Some((block, last_use, guards)) = claimed else { return false };
-        let until = Point { stream: self.stream_of(home), tick: last_use.tick() };
-        self.wait_for(&mut job.order, taker.stream, guards.iter().chain([until]));
-        job.pieces.push(Claimed { shard: home, block, last_use, guards });
-        job.target = if home == taker.shard { Target::Own } else { Target::Lent(Side::Small) };
-        true
+    pub(super) fn claim_small(&mut self, job: &mut Job, want: &Want, tile: &Tile, shards: &mut dyn Shards) -> bool {
+        let claimed = shards.with(job.taker.shard, |shard| shard.claim_small(tile, want.rounded, job.taker.stream));
+        let claimed = claimed.and_then(|claimed| self.keep_if_usable(job, claimed, shards));
+        job.target = Target::Free(Side::Small);
+        let is_claimed = claimed.is_some();
+        job.pieces.extend(claimed);
+        is_claimed
     }
 
-    /// Makes claimed memory the block that is handed out, where it lies.
-    pub(super) fn serve_here(job: &mut Job) {
-        job.target = Target::Own;
+    /// Has the stream of a job come after the uses of what it has claimed. Gives the claim back if it cannot: another
+    /// thread may have used the memory since it was looked at.
+    fn keep_if_usable(&self, job: &mut Job, claimed: Claimed, shards: &mut dyn Shards) -> Option<Claimed> {
+        if self.comes_after(job, &claimed.points) {
+            return Some(claimed);
+        }
+        shards.with(job.taker.shard, |shard| shard.give_back(claimed, [0; 2]));
+        None
     }
 
-    /// Makes claimed memory the block of a lender.
-    pub(super) fn lend_it(job: &mut Job, side: Side) {
-        job.target = Target::Lent(side);
+    /// Has the stream of a job wait for some points. Returns whether it can.
+    fn comes_after(&self, job: &mut Job, points: &Points) -> bool {
+        let taker = job.taker;
+        let can = points.iter().all(|point| self.when(taker, point) <= When::BehindWait);
+        if can {
+            self.wait_for(&mut job.order, taker.stream, points.iter());
+        }
+        can
     }
 
     /// Claims a part of a kept window for a job.
@@ -254,13 +248,8 @@ impl Coordinator {
 
     /// Claims addresses for the memory of a job: for a new window over what is gathered, or behind the last bytes of a
     /// kept one.
-    pub(super) fn claim_addresses_for(
-        &mut self,
-        job: &mut Job,
-        shard: ShardId,
-        gathered: &Gathered,
-        shards: &mut dyn Shards,
-    ) {
+    pub(super) fn claim_addresses_for(&mut self, job: &mut Job, gathered: &Gathered, shards: &mut dyn Shards) {
+        let shard = job.taker.shard;
         job.growth.iter_mut().for_each(|grown| grown.is_last_behind = gathered.is_last_behind);
         let created = job.growth.as_ref().map(|grown| grown.parts(shard)).unwrap_or_default();
         job.target = Target::Window(self.begin_making(shard, gathered, created, shards));
@@ -274,16 +263,14 @@ impl Coordinator {
         plan: &mut Plan,
         shards: &mut dyn Shards,
     ) -> Turned {
-        let (shard, _) = plan.request.allocation();
         match work {
             Work::Order(job) if job.order.waits.is_empty() => Phase::Window(Work::Back(job), climb).turn(),
             Work::Order(job) => {
-                let step =
-                    Step::StreamWait { stream: self.stream_of(shard), points: job.order.waits.clone().into_vec() };
+                let step = Step::StreamWait { stream: job.taker.stream, points: job.order.waits.clone().into_vec() };
                 (Phase::Asked(Asked::Waits(Work::Order(job), climb)), Some(step))
             }
             Work::Back(job) => {
-                let calls = calls_of(&job, shard);
+                let calls = calls_of(&job);
                 if calls.is_empty() {
                     return Phase::Window(Work::Serve(job), climb).turn();
                 }
@@ -306,7 +293,7 @@ impl Coordinator {
         match (work, outcome, climb) {
             (Work::Order(mut job), Outcome::Waits(tick), climb) => {
                 job.order.covered = job.order.covered.max(tick);
-                let stream = self.stream_of(plan.request.allocation().0);
+                let stream = job.taker.stream;
                 job.order.waits.iter().for_each(|point| self.paging.waited.note(stream, point, tick));
                 self.paging.pace.wait(stream, tick);
                 self.paging.stats.moved_behind_wait += job.pieces.len() as u64;
@@ -378,71 +365,48 @@ impl Coordinator {
     fn serve_job(&mut self, mut job: Job, plan: &Plan, shards: &mut dyn Shards) -> Turned {
         let (shard, want) = plan.request.allocation();
         let (clocks, clock) = (plan.request.clocks, plan.request.clock());
-        let last_use = self.last_use_of(&job.pieces, job.order.covered, shard);
+        let stream = job.taker.stream;
+        let last_use = self.last_use_of(&job.pieces, job.order.covered, stream);
         if self.pools.has_private() {
             let live = self.live_in_pool(shard, shards) + want.rounded;
             self.note_live(shard, live);
         }
         let grant = match job.target {
             Target::Home => {
-                let Some(Grown { ground, guards, pages, .. }) = job.growth else {
-                    panic!("{want:?} gets nothing at home")
-                };
+                let Some(Grown { ground, pages, .. }) = job.growth else { panic!("{want:?} gets nothing at home") };
                 let is_used = pages.iter().any(|new| new.is_spare);
                 let from = if is_used { LastUse::at(Tick::ZERO) } else { LastUse::NEVER };
+                let before = self.last_use_of(ground.before.as_slice(), job.order.covered, stream);
                 shards.with(shard, |shard| {
-                    let behind = if guards.is_empty() { from } else { LastUse::at(job.order.covered) };
-                    shard.set_last_use(ground.gap, from.max(behind));
-                    shard.serve_growth(ground, &want, clock)
+                    shard.set_last_use(ground.gap, from);
+                    shard.serve_growth(ground, &want, clock, (stream, from.max(before)))
                 })
             }
-            Target::Own => {
+            Target::Free(side) => {
                 let Some(piece) = job.pieces.pop() else { panic!("{want:?} gets nothing at home") };
-                shards.with(shard, |shard| {
-                    shard.set_last_use(piece.block, last_use);
-                    shard.serve(piece.block, &want, clock)
-                })
-            }
-            Target::Lent(side) => {
-                let Some(piece) = job.pieces.pop() else { panic!("nothing is lent") };
-                self.note_loan(piece.shard, shard, shards);
-                let (stream, last_use) = (self.stream_of(shard), last_use);
                 let want = Want { side, ..want };
-                let serve =
-                    |lender: &mut crate::shard::Shard| lender.serve_to(piece.block, &want, clock, (stream, last_use));
-                let grant = shards.with(piece.shard, serve);
-                let grant = self.settled(piece.shard, grant, shards);
-                return Phase::end(Step::Lend { lender: piece.shard, grant });
+                shards.with(shard, |shard| shard.serve(piece.block, &want, clock, (stream, last_use)))
             }
             Target::Kept(run) => {
                 self.paging.stats.returned += 1;
-                let pieces = self.send_away(&job.pieces, shards);
-                shards.with(shard, |shard| shard.open_window(run, pieces, last_use, &want))
+                let pieces = send_away(shard, &job.pieces, shards);
+                shards.with(shard, |shard| shard.open_window(run, pieces, (stream, last_use), &want))
             }
             Target::Window(making) => {
                 if let Some(grown) = &job.growth {
-                    let kept = shards.with(shard, |shard| {
+                    let block = shards.with(shard, |shard| {
                         shard.set_last_use(grown.ground.gap, LastUse::NEVER);
                         shard.carve(grown.ground.gap, grown.begin, grown.bytes, clocks)
                     });
-                    let (last_use, guards) = (LastUse::NEVER, Points::default());
                     let at = job.pieces.len() - usize::from(grown.is_last_behind);
-                    job.pieces.insert(at, Claimed { shard, block: kept, last_use, guards });
+                    job.pieces.insert(at, Claimed { block, points: Points::default(), is_fresh: true });
                 }
-                let pieces = self.send_away(&job.pieces, shards);
+                let pieces = send_away(shard, &job.pieces, shards);
                 let run = self.made(shard, making, shards);
-                shards.with(shard, |shard| shard.open_window(run, pieces, last_use, &want))
+                shards.with(shard, |shard| shard.open_window(run, pieces, (stream, last_use), &want))
             }
         };
         Phase::end(Step::Grant(self.settled(shard, grant, shards)))
-    }
-
-    /// Notes that claimed memory is in use through a window.
-    fn send_away(&self, claimed: &[Claimed], shards: &mut dyn Shards) -> Vec<Piece> {
-        for piece in claimed {
-            shards.with(piece.shard, |shard| shard.goes_away(piece.block));
-        }
-        claimed.iter().map(|piece| Piece { shard: piece.shard, block: piece.block }).collect()
     }
 
     /// Gives up a job: what has arrived at home stays as free memory, and claims go back.
@@ -450,17 +414,14 @@ impl Coordinator {
         let (shard, _) = plan.request.allocation();
         let clocks = plan.request.clocks;
         for piece in job.pieces {
-            shards.with(piece.shard, |s| {
-                s.put_guards(piece.block, piece.guards);
-                s.unclaim(piece.block, clocks);
-            });
+            shards.with(shard, |shard| shard.give_back(piece, clocks));
         }
         match job.target {
-            Target::Home | Target::Own | Target::Lent(_) => {}
+            Target::Home | Target::Free(_) => {}
             Target::Kept(run) => shards.with(shard, |shard| shard.unclaim_run(run)),
             Target::Window(making) => self.unmake(shard, making, shards),
         }
-        if let Some(Grown { ground, guards, pages, .. }) = job.growth {
+        if let Some(Grown { ground, pages, .. }) = job.growth {
             let arrived = pages.iter().take_while(|new| self.pages[new.page].home.is_some());
             let backed = arrived.map(|new| new.bytes).sum();
             for new in &pages {
@@ -472,10 +433,7 @@ impl Coordinator {
                 }
             }
             shards.with(shard, |s| {
-                if let Some(before) = ground.before {
-                    s.put_guards(before, guards);
-                    s.unclaim(before, clocks);
-                }
+                ground.before.into_iter().for_each(|before| s.give_back(before, clocks));
                 s.keep_backed(ground.gap, backed, LastUse::NEVER, clocks);
             });
         }
@@ -490,7 +448,8 @@ impl Coordinator {
 }
 
 /// Returns the page calls of a job: new pages go home first, and then pages to the window.
-fn calls_of(job: &Job, shard: ShardId) -> Vec<PageCall> {
+fn calls_of(job: &Job) -> Vec<PageCall> {
+    let shard = job.taker.shard;
     let mut calls = Vec::new();
     if let Some(grown) = &job.growth {
         for &New { page, offset, bytes, is_spare } in &grown.pages {
@@ -504,6 +463,13 @@ fn calls_of(job: &Job, shard: ShardId) -> Vec<PageCall> {
         calls.extend(making.parts.iter().map(|part| PageCall::Map { page: part.page, at: part.at }));
     }
     calls
+}
+
+/// Notes that claimed memory is in use through a window.
+fn send_away(home: ShardId, pieces: &[Claimed], shards: &mut dyn Shards) -> Vec<BlockId> {
+    let blocks: Vec<_> = pieces.iter().map(|piece| piece.block).collect();
+    shards.with(home, |shard| blocks.iter().for_each(|&block| shard.goes_away(block)));
+    blocks
 }
 
 /// Makes an attempt once more that other threads have spoiled.

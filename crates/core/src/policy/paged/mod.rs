@@ -1,17 +1,14 @@
-//! The policy `paged`: a request that missed is served from memory that is free at any home, or from new pages.
+//! The policy `paged`: a request that missed is served from memory that is free anywhere at home, or from new pages.
 //!
-//! Every page has one home for its whole life: a place in the range of the stream that it was created for. A stream
-//! finds its own free memory there without any help. A request that finds nothing there comes here. If another stream
-//! has a block that is [`known`] to be ready it lends that. Else one attempt ([`attempt`]) asks the streams how far
-//! they are, looks at each once ([`overview`]), lists the free memory ([`tiles`]), and takes the first way ([`ways`])
-//! that serves the request: a free block at home is used behind waits, the home grows within the slack, a window that
-//! was [`kept`] is used again, [`pieces`] of free memory are [gathered](gather) in a new window, another stream lends
-//! a block.
-//! [`small`] has the ways of small requests. A [`job`] claims what that needs, has the driver calls made, and books
-//! what they changed. An attempt that cannot be served waits for the [`oldest`] points and is made again, until
-//! nothing is left to wait for: [`climb`] is that ladder. [`waited`] remembers which points streams have waited for on
-//! the device, and [`loans`] how much was lent. [`pace`] finds out whether streams run side by side. [`sizes`]
-//! determines how large pages are made, and how many are made before anything else.
+//! The streams of a pool have one home, and every page has one place there for its whole life. A request that gets no
+//! free block there at once comes here. One attempt ([`attempt`]) asks the streams how far they are, looks at the home
+//! ([`overview`]), and takes the first way ([`ways`]) that serves the request: [a free block](blocks) is used behind
+//! waits, the home grows within the slack, a window that was [`kept`] is used again, [`pieces`] of free memory, listed
+//! as [`tiles`], are [gathered](gather) in a new window. A [`job`] claims what that needs, has the driver calls made,
+//! and books what they changed. An attempt that cannot be served waits for the [`oldest`] points and is made again,
+//! until nothing is left to wait for: [`climb`] is that ladder. [`waited`] remembers which points streams have waited
+//! for on the device. [`pace`] finds out whether streams run side by side. [`sizes`] determines how large pages are
+//! made, and how many are made before anything else.
 
 mod attempt;
 mod blocks;
@@ -23,8 +20,6 @@ mod gathered;
 mod idle;
 mod job;
 mod kept;
-mod known;
-mod loans;
 mod making;
 mod oldest;
 mod order;
@@ -32,7 +27,6 @@ mod overview;
 mod pace;
 mod pieces;
 mod sizes;
-mod small;
 mod tiles;
 mod waited;
 mod ways;
@@ -41,12 +35,11 @@ pub(crate) use climb::Climb;
 pub(crate) use job::{Job, Work};
 pub(crate) use sizes::least as least_page_bytes;
 
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::{Choice, Collects, Keeps, Policy, Room, Source, Traits, Variant};
 use crate::books::Windows;
-use crate::ids::{BlockId, PoolId, ShardId};
+use crate::ids::{BlockId, ShardId};
 use crate::stats::PageStats;
 
 /// What `paged` does first when memory is short and free memory may still be in use by the device.
@@ -113,9 +106,6 @@ pub(crate) struct Paging {
     slack: sizes::Slack,
     pub(crate) windows: Windows,
     waited: waited::Waited,
-    loans: loans::Loans,
-    /// The pools in which small requests of some stream go past guarded memory.
-    goes_past: BTreeSet<PoolId>,
     pub(crate) pace: pace::Pace,
     /// Addresses that windows have lost, whose pages are being unmapped: the shard and the block.
     ending: Vec<(ShardId, BlockId)>,
@@ -130,11 +120,6 @@ impl Paging {
             _ => (Growth::default(), Policy::DEFAULT_SLACK),
         };
         Self { growth, slack: sizes::Slack::new(slack), ..Self::default() }
-    }
-
-    /// Forgets a pool that has no shard any more.
-    pub(crate) fn forget_pool(&mut self, pool: PoolId) {
-        self.goes_past.remove(&pool);
     }
 
     /// Returns the number of reserved bytes that the slack allows, where this many bytes were live at most.

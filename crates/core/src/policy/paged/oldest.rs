@@ -21,7 +21,7 @@ impl Coordinator {
         for id in self.shard_ids().filter(|&id| self.pool_of(id) == of || self.may_release(id)) {
             shards.with(id, |shard| {
                 shard.settling_from().into_iter().for_each(|point| lower(&mut points, point));
-                let free = shard.free_with_pages(granularity).map(|(block, ..)| shard.last_point(block));
+                let free = shard.free_with_pages(granularity).map(|block| shard.last_point(block));
                 for point in shard.guard_points().chain(free) {
                     if self.when(taker, point) > When::Now {
                         lower(&mut points, point);

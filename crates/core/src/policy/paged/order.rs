@@ -4,18 +4,8 @@ use millpond_backend::{Point, StreamId, Tick};
 
 use crate::books::Points;
 use crate::coordinator::Coordinator;
-use crate::ids::{BlockId, ShardId};
 use crate::last_use::LastUse;
-
-/// Memory that a plan has claimed.
-#[derive(Clone, Debug)]
-pub(super) struct Claimed {
-    pub(super) shard: ShardId,
-    pub(super) block: BlockId,
-    pub(super) last_use: LastUse,
-    /// The points that guarded it.
-    pub(super) guards: Points,
-}
+use crate::shard::Claimed;
 
 /// What the requesting stream comes behind.
 #[derive(Debug)]
@@ -45,15 +35,13 @@ impl Coordinator {
         }
     }
 
-    /// Returns the last use, on the stream of a shard, of claimed memory. What other streams did there is over, or
-    /// covered by a wait.
-    pub(super) fn last_use_of(&self, pieces: &[Claimed], covered: Tick, shard: ShardId) -> LastUse {
-        let stream = self.stream_of(shard);
+    /// Returns the last use, on a stream, of claimed memory. What other streams did there is over, or covered by a
+    /// wait.
+    pub(super) fn last_use_of(&self, pieces: &[Claimed], covered: Tick, stream: StreamId) -> LastUse {
         let behind = |point: Point| LastUse::at(if point.stream == stream { point.tick } else { covered });
         let used = |piece: &Claimed| {
-            let is_own = piece.shard == shard || piece.last_use.is_never();
-            let last_use = if is_own { piece.last_use } else { LastUse::at(covered) };
-            piece.guards.iter().map(behind).fold(last_use, LastUse::max)
+            let least = if piece.is_fresh { LastUse::NEVER } else { LastUse::at(Tick::ZERO) };
+            piece.points.iter().map(behind).fold(least, LastUse::max)
         };
         pieces.iter().map(used).max().unwrap_or(LastUse::NEVER)
     }

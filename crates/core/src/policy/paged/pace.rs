@@ -4,7 +4,7 @@
 //! for another costs nothing, as that one runs meanwhile. Where kernels are small each stream comes on as fast as it
 //! would alone, and a wait costs time.
 //!
-//! The measure of work is the number of blocks that were granted to a stream, those that others lend it among them. A
+//! The measure of work is the number of blocks that were granted to a stream. A
 //! stream is marked where one of its ticks is closed, as the device reaches that when it is done with all work so far,
 //! and a *span* is what the stream does between two marks: how long that took, its own work, and the work of the other
 //! streams in that time. A span with a wait that the allocator has queued is not counted, as the stream stood still for
@@ -36,15 +36,8 @@ const SHARP: u64 = 4;
 const OTHERS_MOST: f64 = 5.0;
 /// The number of counted rows from one conclusion to the next.
 const STRIDE: u32 = 4;
-/// How many conclusions in a row it takes to find something out for the first time, and to change one's mind.
-const AGREE: (u32, u32) = (1, 3);
-/// The number of looks at the device after which it need not be asked as often as before.
-const LOOKS_MAX: u32 = 16_384;
-/// The number of looks in a row that find all streams done with what they had at the look before, after which the
-/// device counts as idle.
-const IDLE_LOOKS: u32 = 8;
-/// Of this number of requests that may do without asking an idle device, one asks it.
-const OF_IDLE: u32 = 64;
+/// How many conclusions in a row it takes to find something out, and to change one's mind.
+const AGREE: u32 = 3;
 /// The delay by others' work below which streams count as side by side.
 const SIDE_BY_SIDE: f64 = 0.3;
 /// The delay above which they count as in turn, and above which they do after they were side by side: where memory was
@@ -197,13 +190,9 @@ pub(crate) struct Pace {
     lanes: BTreeMap<StreamId, Lane>,
     seen: Seen,
     counted: u32,
+    /// What the last conclusions speak for, and how many of them in a row.
+    leaning: Sharing,
     agreed: u32,
-    /// The number of looks at a device that tells its ticks.
-    looks: u32,
-    /// The number of those in a row, the newest ones, that found all streams done.
-    idle_looks: u32,
-    /// The number of requests that were not told to ask an idle device since one was.
-    unasked: u32,
     /// The time that was told last.
     now: Option<u64>,
     sharing: Sharing,
@@ -246,6 +235,11 @@ impl Pace {
         }
     }
 
+    /// Returns whether it may be found out how streams share the device: there are marks.
+    pub(super) fn may_find_out(&self) -> bool {
+        !self.lanes.is_empty()
+    }
+
     /// Returns how streams share the device, as far as that is known.
     pub(crate) fn sharing(&self) -> Sharing {
         self.sharing
@@ -286,29 +280,6 @@ impl Pace {
         }
     }
 
-    /// Notes that streams were asked, which ticks there were then, and whether all streams were done with what they had
-    /// when they were asked before.
-    pub(crate) fn note_asked(&mut self, asked: &[Point], is_done: bool) {
-        self.idle_looks = if is_done { self.idle_looks.saturating_add(1) } else { 0 };
-        // Where a backend does not tell its ticks no stream is ever marked.
-        if asked.iter().any(|point| point.tick != Tick(u64::MAX)) {
-            self.looks = self.looks.saturating_add(1);
-        }
-    }
-
-    /// Returns whether a request that may do without asking how far streams are had better ask, because it may be found
-    /// out how they share the device. After many looks that is over: what was found out by then may still change, but
-    /// more slowly. Where the device is done whenever it is asked the answers tell nothing, so that few requests ask
-    /// until it is behind again. Time has no part in that, so that devices which tell none decide as the others do.
-    pub(super) fn had_better_ask(&mut self) -> bool {
-        let may_find_out = (1..LOOKS_MAX).contains(&self.looks);
-        if !may_find_out || self.idle_looks < IDLE_LOOKS {
-            return may_find_out;
-        }
-        self.unasked = (self.unasked + 1) % OF_IDLE;
-        self.unasked == 0
-    }
-
     /// Finds out how streams share the device.
     fn conclude(&mut self) {
         let Some(delay) = self.seen.delay() else { return };
@@ -318,9 +289,9 @@ impl Pace {
             _ if delay < SIDE_BY_SIDE => (Sharing::SideBySide, true),
             _ => (Sharing::InTurn, delay > IN_TURN.0),
         };
-        self.agreed = if most { self.agreed + 1 } else { 0 };
-        let is_first = !matches!(self.sharing, Sharing::SideBySide | Sharing::InTurn);
-        if self.agreed >= if is_first { AGREE.0 } else { AGREE.1 } {
+        let before = if self.leaning == new { self.agreed } else { 0 };
+        (self.leaning, self.agreed) = (new, if most { before + 1 } else { 0 });
+        if self.agreed == AGREE {
             (self.sharing, self.agreed) = (new, 0);
         }
     }
@@ -447,34 +418,6 @@ mod tests {
             world.work(&[0, 1, 2], 1);
         }
         assert_eq!((world.pace.sharing(), world.pace.spends()), (Sharing::Untold, Spends::Much));
-    }
-
-    /// The device is asked often for a bounded number of looks, and only where its ticks are told.
-    #[test]
-    fn it_is_found_out_for_a_bounded_number_of_looks() {
-        let mut pace = Pace::default();
-        let at = |tick| [Point { stream: StreamId(0), tick: Tick(tick) }];
-        (0..10).for_each(|_| pace.note_asked(&at(u64::MAX), false));
-        assert!(!pace.had_better_ask(), "no tick was told");
-        (1..u64::from(LOOKS_MAX)).for_each(|tick| pace.note_asked(&at(tick), false));
-        assert!(pace.had_better_ask());
-        pace.note_asked(&at(0), false);
-        assert!(!pace.had_better_ask());
-    }
-
-    /// A device that was done at each of the last looks is asked by few requests, and by each again once it is behind.
-    #[test]
-    fn an_idle_device_is_asked_by_few_requests() {
-        let mut pace = Pace::default();
-        let at = |tick| [Point { stream: StreamId(0), tick: Tick(tick) }];
-        let asking = |pace: &mut Pace| (0..2 * OF_IDLE).filter(|_| pace.had_better_ask()).count() as u32;
-        for behind in 0..3 {
-            pace.note_asked(&at(behind), false);
-            (1..IDLE_LOOKS).for_each(|tick| pace.note_asked(&at(tick.into()), true));
-            assert_eq!(asking(&mut pace), 2 * OF_IDLE, "it was behind {} looks ago", IDLE_LOOKS - 1);
-            (0..20).for_each(|tick| pace.note_asked(&at(tick), true));
-            assert_eq!(asking(&mut pace), 2);
-        }
     }
 
     /// One stream alone tells nothing of several.

@@ -16,8 +16,8 @@ const MOST_BYTES: u64 = 64 * MIB;
 /// The number of bytes that count as live besides those that are, where pages are created before free memory is
 /// gathered: a small program would gather for every request otherwise. At the default slack they allow 8 MiB.
 const LIVE_BESIDES: u64 = 400 * MIB;
-/// The number of bytes that may be reserved beyond 2.2 times the most that was ever live, rather than that a stream
-/// waits for another one.
+/// The number of bytes that may be reserved beyond half as much again as was ever live, rather than that a stream waits
+/// for another one.
 const IN_FLIGHT_BYTES: u64 = 8 * MIB;
 /// The number of bytes that may be reserved beyond the most that was ever live, rather than that a stream waits for
 /// another one, where it is not known whether streams run side by side. A small program needs no more.
@@ -68,7 +68,7 @@ pub(super) fn page_cap(reserved: u64, granularity: u64) -> u64 {
 
 /// Returns the number of reserved bytes up to which pages are created rather than that a stream waits for another one.
 pub(super) fn cap_in_flight(spends: Spends, slack: Slack, high_live: u64) -> u64 {
-    let most = high_live + high_live / 5 * 6 + IN_FLIGHT_BYTES;
+    let most = high_live + high_live / 2 + IN_FLIGHT_BYTES;
     let eager = slack.eager(high_live);
     match spends {
         Spends::Nothing => eager,
@@ -108,7 +108,7 @@ mod tests {
         for live in [0, 1, 49, 50, 99, MIB - 1, 13 * MIB + 512, 999_999_999_999, 1 << 50] {
             assert_eq!(slack.eager(live), live + live / 50 + 8 * MIB, "{live}");
             assert_eq!(slack.bound(live), live + live / 20, "{live}");
-            let cap = live + live / 5 * 6 + 8 * MIB;
+            let cap = live + live / 2 + 8 * MIB;
             assert_eq!(cap_in_flight(Spends::Much, slack, live), cap.max(slack.eager(live)), "{live}");
             let few = cap.min(live + 32 * MIB);
             assert_eq!(cap_in_flight(Spends::Little, slack, live), few.max(slack.eager(live)), "{live}");

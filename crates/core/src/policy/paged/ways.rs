@@ -5,18 +5,16 @@
 //! on how far the device is: that is bounded, so it ends.
 //!
 //! ```text
-//! a free block at home ─▶ the home grows, within the slack
-//!   └▶ a loan ─▶ own kept window ─▶ own memory gathered ─▶ any kept window ─▶ any memory gathered
-//!        └▶ all memory gathered, and what is missing created ─▶ the home grows by all of it ─▶ refused
+//! a free block ─▶ the home grows, within the slack ─▶ a kept window ─▶ free memory gathered
+//!   └▶ all free memory gathered, and what is missing created ─▶ the home grows by all of it ─▶ refused
 //!
 //! balanced, while the device is behind, and streams run side by side, or little memory suffices:
-//! what is ready of a free block at home ─▶ the home grows, within the slack
-//!   └▶ what is ready, not gathered: a loan ─▶ own kept window ─▶ any kept window
-//!        └▶ the home grows, up to a cap ─▶ loans and windows as above, behind waits
+//! what is ready of a free block ─▶ the home grows, within the slack ─▶ what is ready, in a kept window
+//!   └▶ the home grows, up to a cap ─▶ all of the above, behind waits
 //!
 //! a small request:
 //! the home grows, within the slack (balanced and behind: up to the cap)
-//!   └▶ a guarded block or slab at home ─▶ a loan out of a slab ─▶ the home grows ─▶ a loan of less than a slab
+//!   └▶ a small block or a slab, behind waits ─▶ the home grows ─▶ a block in another stream's slab ─▶ a large block
 //! ```
 
 use alloc::boxed::Box;
@@ -115,8 +113,8 @@ impl Coordinator {
     ) -> Option<Way> {
         let (shard, want) = plan.request.allocation();
         if climb.knows.lacks.homes {
-            let clock = plan.request.clock();
-            if let Some(grant) = shards.with(shard, |shard| shard.take_in_segment(&want, clock)) {
+            let (clock, by) = (plan.request.clock(), self.requester_of(plan));
+            if let Some(grant) = shards.with(shard, |shard| shard.take_in_segment(&want, clock, by)) {
                 return Some(Way::Found(grant));
             }
         }
@@ -131,20 +129,25 @@ impl Coordinator {
         let cap = sizes::cap_in_flight(spends, self.paging.slack, high);
         let cautious = match spends {
             Spends::Nothing => false,
-            Spends::Little => reserved + want.rounded <= cap,
+            // Waits keep from being found out how streams share the device. Where that cannot be, places go by what is
+            // free once no more may be created.
+            Spends::Little => reserved + want.rounded <= cap || self.paging.pace.may_find_out(),
             Spends::Much => true,
         };
         let first = if cautious { When::Now } else { When::BehindWait };
-        if is_large && let Some(way) = self.own_way(&want, taker, first, shards) {
-            return Some(way);
+        let way = match (is_large, cautious) {
+            (true, true) => self.ready_way(&want, taker, shards),
+            (true, false) => self.block_way(&want, taker, shards),
+            // What is ready behind bytes that are still in use serves before a new page does.
+            (false, _) => self.small_way(&want, (taker, When::Now), shards),
+        };
+        if way.is_some() {
+            return way;
         }
         if let Some(way) = self.grow_home(climb, &want, (taker, first), eager, shards) {
             return Some(way);
         }
         if cautious {
-            if is_large && let Some(way) = self.ready_loan(&want, taker, shards) {
-                return Some(way);
-            }
             if is_large && let Some(way) = self.window_way(climb, &want, (taker, When::Now), shards) {
                 return Some(way);
             }
@@ -153,7 +156,7 @@ impl Coordinator {
             }
         }
         if is_large {
-            if let Some(way) = self.loan(&want, &overview.offers, taker, shards) {
+            if cautious && let Some(way) = self.soonest_way(&want, taker, shards) {
                 return Some(way);
             }
             if let Some(way) = self.window_way(climb, &want, (taker, When::BehindWait), shards) {
@@ -162,19 +165,17 @@ impl Coordinator {
             if let Some(way) = self.gather_and_grow(climb, &want, taker, room, shards) {
                 return Some(way);
             }
-        } else {
-            if let Some(way) = self.guarded_way(&want, taker, shards) {
-                return Some(way);
-            }
-            if let Some(way) = self.small_loan(&want, taker, shards) {
-                return Some(way);
-            }
+        } else if let Some(way) = self.small_way(&want, (taker, When::BehindWait), shards) {
+            return Some(way);
         }
         if let Some(way) = self.grow_home(climb, &want, (taker, When::BehindWait), room, shards) {
             return Some(way);
         }
-        // A small request gets a block of another stream's large side rather than none.
-        if want.side == Side::Small { self.loan(&want, &overview.offers, taker, shards) } else { None }
+        if is_large {
+            return None;
+        }
+        // A small request gets a block in the slab of another stream, or one of the large side, rather than none.
+        self.other_slab_way(&want, taker, shards).or_else(|| self.block_way(&want, taker, shards))
     }
 
     /// Lets the home grow by what the request needs, if that is at most `most` bytes. The free block in front of the
@@ -196,7 +197,7 @@ impl Coordinator {
             Side::Large => (want.rounded, true),
         };
         let mut growth = shards.with(taker.shard, |shard| shard.growth(bytes, joins));
-        if let Some(tile) = growth.as_ref().and_then(|growth| growth.before).filter(|tile| tile.is_marked)
+        if let Some(tile) = growth.as_ref().and_then(|growth| growth.before)
             && shards.with(taker.shard, |shard| self.when_free(taker, shard, &tile)) > latest
         {
             growth = shards.with(taker.shard, |shard| shard.growth(bytes, false));
@@ -218,8 +219,8 @@ impl Coordinator {
             return Some(Way::Budget);
         }
         let sizes = self.page_sizes(want.side, missing);
-        let mut job = Job::new(self.pending.reached(taker.stream));
-        let claimed = self.claim_ground(&mut job, taker.shard, &growth, (&sizes, 0), shards);
+        let mut job = Job::new(taker, self.pending.reached(taker.stream));
+        let claimed = self.claim_ground(&mut job, &growth, (&sizes, 0), shards);
         Some(if claimed { Way::Job(job) } else { Way::Spoiled(job) })
     }
 
@@ -232,7 +233,8 @@ impl Coordinator {
         sizes::created(bytes, cap).collect()
     }
 
-    /// Serves a large request from free memory through a window: of its own stream, or else of all.
+    /// Serves a large request from free memory through a kept window or, unless only what is ready now may be used, a
+    /// new one.
     fn window_way(
         &mut self,
         climb: &Climb,
@@ -240,34 +242,14 @@ impl Coordinator {
         (taker, latest): (Taker, When),
         shards: &mut dyn Shards,
     ) -> Option<Way> {
-        let own = self.tiles_of([taker.shard].into_iter(), (taker, latest), want.rounded, shards);
-        if let Some(way) = self.through_window(climb, want, (taker, latest), &own, shards) {
-            return Some(way);
-        }
-        let homes: Vec<_> = self.shards_of(self.pool_of(taker.shard)).collect();
-        if homes.len() == 1 {
-            return None;
-        }
-        let all = self.tiles_of(homes.into_iter(), (taker, latest), 0, shards);
-        self.through_window(climb, want, (taker, latest), &all, shards)
-    }
-
-    /// Serves a request through a kept window or, unless only what is ready now may be used, a new one.
-    fn through_window(
-        &mut self,
-        climb: &Climb,
-        want: &Want,
-        (taker, latest): (Taker, When),
-        tiles: &Tiles,
-        shards: &mut dyn Shards,
-    ) -> Option<Way> {
+        let tiles = &self.tiles_of((taker, latest), shards);
         if tiles.is_empty() {
             return None;
         }
-        let mut job = Job::new(self.pending.reached(taker.stream));
-        let idle = self.paging.windows.has_any(taker.shard).then(|| self.idle_pages(tiles, shards));
+        let mut job = Job::new(taker, self.pending.reached(taker.stream));
+        let idle = self.paging.windows.has_any(taker.shard).then(|| self.idle_pages(taker.shard, tiles, shards));
         if let Some((window, run)) = idle.as_ref().and_then(|idle| self.kept_window(taker.shard, want.rounded, idle)) {
-            if !self.claim_stretches(&mut job, &run.stretches, (tiles, taker), shards) {
+            if !self.claim_stretches(&mut job, &run.stretches, tiles, shards) {
                 return Some(Way::Spoiled(job));
             }
             self.claim_kept(&mut job, window, (run.offset, want.rounded), shards);
@@ -283,7 +265,7 @@ impl Coordinator {
         if let Some(lack) = self.lacks_room_for(&gathered, &[], taker, shards) {
             return Some(lack);
         }
-        self.new_window(job, taker, &gathered, tiles, shards)
+        Some(self.new_window(job, &gathered, tiles, shards))
     }
 
     /// Gathers all memory that is free, and lets the home grow by the rest, if that is at most `room` bytes.
@@ -298,15 +280,20 @@ impl Coordinator {
         if climb.knows.lacks.windows || !self.has_windows() {
             return None;
         }
-        let homes: Vec<_> = self.shards_of(self.pool_of(taker.shard)).collect();
-        let tiles = self.tiles_of(homes.into_iter(), (taker, When::BehindWait), 0, shards);
-        let idle = self.paging.windows.has_any(taker.shard).then(|| self.idle_pages(&tiles, shards));
+        let tiles = self.tiles_of((taker, When::BehindWait), shards);
+        let idle = self.paging.windows.has_any(taker.shard).then(|| self.idle_pages(taker.shard, &tiles, shards));
         let gathered = self.gather_best((taker, want.rounded), &tiles, idle.as_ref(), shards);
         let created = self.created_for(&gathered);
         if gathered.stretches.is_empty() || created > room {
             return None;
         }
-        if created > 0 && climb.knows.lacks.budget {
+        let mut job = Job::new(taker, self.pending.reached(taker.stream));
+        if created == 0 {
+            // Another thread has freed what was missing since the last look.
+            let lack = self.lacks_room_for(&gathered, &[], taker, shards);
+            return lack.or_else(|| Some(self.new_window(job, &gathered, &tiles, shards)));
+        }
+        if climb.knows.lacks.budget {
             return Some(Way::Budget);
         }
         let Some(growth) = shards.with(taker.shard, |shard| shard.growth(created, false)) else {
@@ -316,24 +303,16 @@ impl Coordinator {
         if let Some(lack) = self.lacks_room_for(&gathered, &sizes, taker, shards) {
             return Some(lack);
         }
-        let mut job = Job::new(self.pending.reached(taker.stream));
-        if !self.claim_ground(&mut job, taker.shard, &growth, (&sizes, gathered.missing), shards) {
+        if !self.claim_ground(&mut job, &growth, (&sizes, gathered.missing), shards) {
             return Some(Way::Spoiled(job));
         }
-        self.new_window(job, taker, &gathered, &tiles, shards)
+        Some(self.new_window(job, &gathered, &tiles, shards))
     }
 
-    fn new_window(
-        &mut self,
-        mut job: Job,
-        taker: Taker,
-        gathered: &Gathered,
-        tiles: &Tiles,
-        shards: &mut dyn Shards,
-    ) -> Option<Way> {
-        self.claim_addresses_for(&mut job, taker.shard, gathered, shards);
-        let claimed = self.claim_stretches(&mut job, &gathered.stretches, (tiles, taker), shards);
-        Some(if claimed { Way::Job(job) } else { Way::Spoiled(job) })
+    fn new_window(&mut self, mut job: Job, gathered: &Gathered, tiles: &Tiles, shards: &mut dyn Shards) -> Way {
+        self.claim_addresses_for(&mut job, gathered, shards);
+        let claimed = self.claim_stretches(&mut job, &gathered.stretches, tiles, shards);
+        if claimed { Way::Job(job) } else { Way::Spoiled(job) }
     }
 
     /// Returns what to do first if the taker has no addresses for a window over gathered memory and new pages of some

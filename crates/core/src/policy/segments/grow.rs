@@ -7,6 +7,7 @@ use crate::coordinator::plan::{Allowance, Plan};
 use crate::coordinator::step::{Outcome, Step};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, ShardId};
+use crate::last_use::LastUse;
 use crate::policy::ranges::not_reserved;
 use crate::policy::{Climb, Source};
 use crate::shard::Arrival;
@@ -87,7 +88,8 @@ impl Coordinator {
     pub(crate) fn serve(&mut self, block: BlockId, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let (shard, want) = plan.request.allocation();
         let clock = plan.request.clock();
-        let grant = shards.with(shard, |shard| shard.serve(block, &want, clock));
+        let to = (self.requester_of(plan).stream, LastUse::NEVER);
+        let grant = shards.with(shard, |shard| shard.serve(block, &want, clock, to));
         Phase::end(Step::Grant(self.settled(shard, grant, shards)))
     }
 

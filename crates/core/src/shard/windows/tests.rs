@@ -2,7 +2,7 @@
 
 use alloc::vec;
 
-use millpond_backend::Tick;
+use millpond_backend::{Point, StreamId, Tick};
 
 use super::*;
 use crate::segment::Role;
@@ -30,8 +30,9 @@ fn keep(shard: &mut Shard, slot: Slot, front: u64) -> BlockId {
 }
 
 /// Claims a part of a free block, from one MiB to another.
-fn claim(shard: &mut Shard, block: BlockId, begin: u64, end: u64) -> (BlockId, LastUse, Points) {
-    shard.claim_part(&shard.tile(block), begin * MIB, end * MIB).expect("it is free")
+fn claim(shard: &mut Shard, block: BlockId, begin: u64, end: u64) -> BlockId {
+    let claimed = shard.claim_part(&shard.tile(block), begin * MIB, end * MIB).expect("it is free");
+    claimed.block
 }
 
 /// Hands the part of a window that begins at an offset out over these parts of free blocks.
@@ -39,14 +40,12 @@ fn open(shard: &mut Shard, head: BlockId, offset: u64, parts: &[(BlockId, u64, u
     let bytes: u64 = parts.iter().map(|(_, begin, end)| end - begin).sum();
     let run = shard.claim_run(head, offset * MIB, bytes * MIB);
     let mut pieces = Vec::new();
-    let mut last_use = LastUse::NEVER;
     for &(block, begin, end) in parts {
-        let (block, used, _) = claim(shard, block, begin, end);
+        let block = claim(shard, block, begin, end);
         shard.goes_away(block);
-        last_use = last_use.max(used);
-        pieces.push(Piece { shard: shard.id, block });
+        pieces.push(block);
     }
-    let grant = shard.open_window(run, pieces, last_use, &want(bytes * MIB));
+    let grant = shard.open_window(run, pieces, (shard.stream, LastUse::NEVER), &want(bytes * MIB));
     settle(shard);
     grant
 }
@@ -95,10 +94,9 @@ fn the_memory_of_a_window_is_home_once_it_is_freed() {
     for tick in [5, 6] {
         let grant = open(&mut shard, window, 0, &[(ids[2], 6, 12), (ids[0], 0, 4)]);
         assert_eq!((grant.slot, grant.offset, grant.size), (slot, 0, 10 * MIB));
-        assert_eq!(grant.last_use.tick(), Tick(if tick == 5 { 3 } else { 5 }));
         assert_eq!(free_places(&shard), []);
         free(&mut shard, grant.block, tick);
-        let uses: Vec<_> = shard.tiles_now().iter().map(|tile| tile.last_use.tick()).collect();
+        let uses: Vec<_> = shard.tiles_now().iter().map(|tile| tile.point.tick).collect();
         assert_eq!((free_places(&shard), uses), (vec![(0, 4), (6, 12)], vec![Tick(tick); 2]));
         assert!(shard.is_idle_window(window, 10 * MIB));
     }
@@ -122,7 +120,8 @@ fn a_window_that_is_used_in_parts_is_whole_again() {
         assert!(!shard.is_idle_window(window, 12 * MIB));
         order.into_iter().zip(8..).for_each(|(at, tick)| free(&mut shard, blocks[at], tick));
         assert_eq!((panes(&shard, window), free_places(&shard)), (vec![(12, kept)], vec![(0, 4), (6, 12)]));
-        assert_eq!(shard.window_point(window, 0).tick, Tick(9), "the last use of all its addresses");
+        let used: Vec<_> = shard.window_points(window).collect();
+        assert_eq!(used, [Point { stream: shard.stream, tick: Tick(9) }], "the last use of all its addresses");
     }
 }
 
@@ -139,11 +138,11 @@ fn a_longer_window_does_not_join_with_the_next_one() {
     let run = shard.claim_run(window, 8 * MIB, 2 * MIB);
     shard.join_claimed(run, room);
     let pieces = [(ids[0], 0, 4)].map(|(block, begin, end)| {
-        let (block, ..) = claim(&mut shard, block, begin, end);
+        let block = claim(&mut shard, block, begin, end);
         shard.goes_away(block);
-        Piece { shard: shard.id, block }
+        block
     });
-    let grant = shard.open_window(run, pieces.to_vec(), LastUse::NEVER, &want(4 * MIB));
+    let grant = shard.open_window(run, pieces.to_vec(), (shard.stream, LastUse::NEVER), &want(4 * MIB));
     settle(&mut shard);
     let [kept, live] = [State::Kept, State::Live];
     assert_eq!(panes(&shard, window), [(8, kept), (4, live), (8, kept), (10, kept)]);
@@ -161,7 +160,7 @@ fn a_page_leaves_a_window() {
     let (mut shard, ids, slot) = scene();
     let window = keep(&mut shard, slot, 0);
     let live = open(&mut shard, window, 7, &[(ids[2], 7, 9)]);
-    let at = crate::ids::Place { shard: ShardId(0), slot, offset: 2 * MIB };
+    let at = crate::ids::Place { shard: crate::ids::ShardId(0), slot, offset: 2 * MIB };
     shard.page_leaves(at);
     let (out, behind) = shard.take_out(window, (at.offset, 2 * MIB), true);
     assert!(!shard.is_bare_window(out), "the driver is still unmapping");
@@ -184,7 +183,7 @@ fn what_is_behind_lost_addresses_does_not_join_with_them() {
     let (mut shard, ids, slot) = scene();
     let window = keep(&mut shard, slot, 0);
     let live = open(&mut shard, window, 4, &[(ids[2], 7, 9)]);
-    let at = crate::ids::Place { shard: ShardId(0), slot, offset: 2 * MIB };
+    let at = crate::ids::Place { shard: crate::ids::ShardId(0), slot, offset: 2 * MIB };
     shard.page_leaves(at);
     let (out, rest) = shard.take_out(window, (at.offset, 2 * MIB), true);
     assert_eq!(rest, Some(live.block));
@@ -201,7 +200,7 @@ fn what_is_behind_lost_addresses_does_not_join_with_them() {
 fn a_page_leaves_a_window_once() {
     let (mut shard, _, slot) = scene();
     keep(&mut shard, slot, 0);
-    let at = crate::ids::Place { shard: ShardId(0), slot, offset: 2 * MIB };
+    let at = crate::ids::Place { shard: crate::ids::ShardId(0), slot, offset: 2 * MIB };
     (0..2).for_each(|_| shard.page_leaves(at));
 }
 
@@ -221,27 +220,22 @@ fn addresses_that_were_claimed_in_vain_are_vacant() {
     assert_eq!(vacant(&shard), [(4, 60)]);
 }
 
-/// A window with another shard's memory waits for its own stream, and hands that memory to the coordinator.
+/// The memory of a window that several streams have used goes home with all of them, and the window stays until they
+/// are done.
 #[test]
-fn memory_of_another_shard_is_left_to_the_coordinator() {
+fn what_others_did_in_a_window_guards_its_memory() {
     let (mut shard, ids, slot) = scene();
     let window = keep(&mut shard, slot, 0);
-    let run = shard.claim_run(window, 0, 10 * MIB);
-    let (own, last_use, _) = claim(&mut shard, ids[2], 6, 12);
-    shard.goes_away(own);
-    let foreign = Piece { shard: ShardId(1), block: BlockId(77) };
-    let pieces = vec![Piece { shard: ShardId(0), block: own }, foreign];
-    let grant = shard.open_window(run, pieces, last_use, &want(10 * MIB));
+    let grant = open(&mut shard, window, 0, &[(ids[2], 6, 12), (ids[0], 0, 4)]);
+    shard.record_stream(grant.block, StreamId(1));
+    assert!(matches!(shard.free(grant.block, Tick(9), 0), Freed::Pending(_)));
+    let at = |stream, tick| Point { stream: StreamId(stream), tick: Tick(tick) };
+    shard.guard(grant.block, Points::from_iter([at(1, 7)]), 0);
     settle(&mut shard);
-    let Freed::Pending(uses) = shard.free(grant.block, Tick(9), 0) else { panic!("it waits for its own stream") };
-    assert_eq!((uses.streams, free_places(&shard)), (vec![shard.stream], vec![(0, 4)]));
-    assert!(shard.take_returns().is_empty());
-    shard.point_reached(grant.block, [0; 2]);
-    assert_eq!(
-        (shard.take_returns(), free_places(&shard)),
-        (vec![(foreign, Points::default())], vec![(0, 4), (6, 12)])
-    );
-    settle(&mut shard);
+    let points = |tile: &crate::shard::Tile| shard.guards_of(tile.block).into_vec();
+    let both = vec![at(1, 7), at(0, 9)];
+    assert_eq!(shard.tiles_now().iter().map(points).collect::<Vec<_>>(), [both.clone(), both.clone()]);
+    assert_eq!(shard.window_points(window).collect::<Vec<_>>(), both);
 }
 
 #[test]

@@ -4,16 +4,19 @@ use millpond_backend::{Point, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy};
 use millpond_core::stats::{MemoryStats, PageStats, SlackStats};
 use millpond_core::{
-    Checkpoint, Coordinator, Freed, Obstacle, Outcome, PageCall, Plan, PoolId, Report, Restored, Shard, ShardId, Sizes,
-    Step, Want, WasteLedger,
+    Checkpoint, Coordinator, Freed, Obstacle, Outcome, PageCall, Plan, PoolId, Report, Requester, Restored, Shard,
+    ShardId, Sizes, Step, Want, WasteLedger,
 };
 
+use super::facts::Lane;
 use super::{Facts, Gpu, Held, Meddled, empty_cache, granted, is_pages, is_reserve, point};
 
 /// The allocator, and the GPU that it is for.
 pub(crate) struct Device {
     pub(crate) coordinator: Coordinator,
     pub(crate) shards: Vec<Shard>,
+    /// The streams in pools that tests name by their number.
+    pub(crate) lanes: Vec<Lane>,
     pub(crate) sizes: Sizes,
     pub(crate) gpu: Gpu,
     /// The steps that were taken since a test forgot them.
@@ -22,9 +25,9 @@ pub(crate) struct Device {
 
 impl Device {
     pub(crate) fn of(facts: &Facts) -> Self {
-        let (coordinator, shards) = facts.open();
-        let (sizes, gpu) = (coordinator.sizes().clone(), Gpu::new(shards.len()));
-        Self { coordinator, shards, sizes, gpu, steps: Vec::new() }
+        let (coordinator, shards, lanes) = facts.open();
+        let (sizes, gpu) = (coordinator.sizes().clone(), Gpu::new(lanes.len()));
+        Self { coordinator, shards, lanes, sizes, gpu, steps: Vec::new() }
     }
 
     /// Creates a device of three streams under `paged`.
@@ -37,19 +40,20 @@ impl Device {
         Self::of(&Facts { limit: Some(1 << 30), ..Facts::under(Policy::Paged { growth, slack }, 3) })
     }
 
-    /// Opens one more shard, of a stream in a pool.
+    /// Opens one more stream in a pool.
     pub(crate) fn open(&mut self, stream: u32, pool: PoolId) {
-        self.shards.push(self.coordinator.open_shard(StreamId(stream), pool));
-        self.gpu.reached.resize(self.shards.len(), Tick(100));
-        self.gpu.open.resize(self.shards.len(), Tick(50));
+        self.lanes.push(Lane::open(&mut self.coordinator, &mut self.shards, StreamId(stream), pool));
+        self.gpu.reached.resize(self.lanes.len(), Tick(100));
+        self.gpu.open.resize(self.lanes.len(), Tick(50));
     }
 
     pub(crate) fn want(&self, bytes: u64) -> Want {
         self.sizes.want(bytes).expect("a size that exists")
     }
 
-    pub(crate) fn plan(&self, shard: usize, bytes: u64) -> Plan {
-        Plan::allocate(ShardId(shard as u32), self.want(bytes), [0; 2])
+    pub(crate) fn plan(&self, lane: usize, bytes: u64) -> Plan {
+        let Lane { stream, shard } = self.lanes[lane];
+        Plan::allocate(shard, self.want(bytes), [0; 2]).for_stream(stream)
     }
 
     pub(crate) fn next(&mut self, plan: &mut Plan) -> Step {
@@ -177,14 +181,20 @@ impl Device {
     }
 
     /// Runs a plan to its end. Returns the block that it was granted.
-    pub(crate) fn finish(&mut self, plan: &mut Plan, shard: usize) -> Option<Held> {
+    pub(crate) fn finish(&mut self, plan: &mut Plan, lane: usize) -> Option<Held> {
         let end = self.end(plan);
         self.check();
-        granted(&end, shard)
+        self.granted(&end, lane)
+    }
+
+    /// Returns what a plan was granted, if it was.
+    pub(crate) fn granted(&self, end: &Step, lane: usize) -> Option<Held> {
+        granted(end, self.lanes[lane].shard.0 as usize)
     }
 
     /// Makes a request that misses.
     pub(crate) fn try_allocate(&mut self, shard: usize, bytes: u64) -> Option<Held> {
+        self.ask_as_another_thread();
         let mut plan = self.plan(shard, bytes);
         self.finish(&mut plan, shard)
     }
@@ -207,10 +217,22 @@ impl Device {
     }
 
     /// Makes a request that memory serves which its stream has used up to a tick.
-    pub(crate) fn hit_at(&mut self, shard: usize, bytes: u64, usable: u64) -> Option<Held> {
+    pub(crate) fn hit_at(&mut self, lane: usize, bytes: u64, usable: u64) -> Option<Held> {
         let want = self.want(bytes);
-        let grant = self.shards[shard].allocate(&want, 0, Tick(usable))?;
+        let Lane { stream, shard } = self.lanes[lane];
+        let shard = shard.0 as usize;
+        let grant = self.shards[shard].allocate(&want, 0, Requester { stream, usable: Tick(usable) })?;
         Some(Held { shard, grant })
+    }
+
+    /// Has the coordinator know how far every stream is, as if another thread had asked. A plan asks those alone that
+    /// it might have to wait for.
+    fn ask_as_another_thread(&mut self) {
+        if self.slack().bound_bytes.is_some() {
+            for (stream, &tick) in self.gpu.reached.iter().enumerate() {
+                self.coordinator.note_reached(StreamId(stream as u32), tick);
+            }
+        }
     }
 
     /// Makes a request as a program does, and keeps the steps of its plan alone.
@@ -220,10 +242,11 @@ impl Device {
             self.check();
             return Ok(held);
         }
+        self.ask_as_another_thread();
         let mut plan = self.plan(shard, bytes);
         match self.run(&mut plan) {
             Step::Refuse(report) => Err(report),
-            end => Ok(granted(&end, shard).unwrap_or_else(|| panic!("{end:?}"))),
+            end => Ok(self.granted(&end, shard).unwrap_or_else(|| panic!("{end:?}"))),
         }
     }
 

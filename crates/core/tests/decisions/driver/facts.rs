@@ -2,7 +2,7 @@
 
 use millpond_backend::{PageCaps, Reuse, StreamId};
 use millpond_core::settings::{Growth, Policy, Settings};
-use millpond_core::{Coordinator, DeviceFacts, PoolId, Shard};
+use millpond_core::{Coordinator, DeviceFacts, PoolId, Shard, ShardId};
 
 use super::MIB;
 
@@ -43,14 +43,38 @@ impl Facts {
         Self { limit: Some(limit), ..Self::under(Policy::paged(growth), 3) }
     }
 
-    /// Opens the shards of an allocator.
-    pub(crate) fn open(&self) -> (Coordinator, Vec<Shard>) {
+    /// Opens the shards of an allocator. Also returns for each stream and pool of the test the shard that it has: under
+    /// `paged` the streams of a pool have one.
+    pub(crate) fn open(&self) -> (Coordinator, Vec<Shard>, Vec<Lane>) {
         let Self { total_bytes, reuse, pages, stream_wait, .. } = *self;
         let facts = DeviceFacts { total_bytes, reuse, pages, stream_wait };
         let mut coordinator = Coordinator::new(self.settings.clone(), facts);
         coordinator.set_limit(self.limit);
-        let shards = self.shards.iter().map(|&(stream, pool)| coordinator.open_shard(StreamId(stream), pool));
-        let shards = shards.collect();
-        (coordinator, shards)
+        let (mut shards, mut lanes) = (Vec::new(), Vec::new());
+        for &(stream, pool) in &self.shards {
+            lanes.push(Lane::open(&mut coordinator, &mut shards, StreamId(stream), pool));
+        }
+        (coordinator, shards, lanes)
+    }
+}
+
+/// A stream in a pool, with the shard that it has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Lane {
+    pub(crate) stream: StreamId,
+    pub(crate) shard: ShardId,
+}
+
+impl Lane {
+    /// Opens the shard of a stream in a pool, unless there is one.
+    pub(crate) fn open(coordinator: &mut Coordinator, shards: &mut Vec<Shard>, stream: StreamId, pool: PoolId) -> Self {
+        coordinator.know_stream(stream);
+        let shard = coordinator.shard_of(stream, pool).unwrap_or_else(|| {
+            let shard = coordinator.open_shard(stream, pool);
+            let id = shard.id();
+            shards.push(shard);
+            id
+        });
+        Self { stream, shard }
     }
 }

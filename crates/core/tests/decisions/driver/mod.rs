@@ -14,7 +14,7 @@ use millpond_core::settings::Growth;
 use millpond_core::{BlockId, Grant, Plan, ShardId, Step};
 
 pub(crate) use device::Device;
-pub(crate) use facts::Facts;
+pub(crate) use facts::{Facts, Lane};
 pub(crate) use gpu::{ASKED, Gpu};
 pub(crate) use meddled::Meddled;
 pub(crate) use steps::{

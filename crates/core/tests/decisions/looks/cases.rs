@@ -1,8 +1,8 @@
 //! Small situations in which a plan begins. Each consists of a few blocks, and a request that misses or a release.
 
 use millpond_backend::{Reuse, StreamId};
+use millpond_core::Plan;
 use millpond_core::settings::{Growth, Policy, Segments, Settings};
-use millpond_core::{Plan, ShardId};
 
 use super::world::{Facts, World};
 use crate::driver::{MIB, empty_cache};
@@ -111,8 +111,8 @@ fn free_before_hole(world: &mut World) {
     free(world, &blocks[..1]);
 }
 
-/// Sets up memory of stream 0 that it lent to stream 1, which has freed it. Work of both streams may still use it.
-fn pages_lent(world: &mut World) {
+/// Sets up memory that stream 0 and then stream 1 have used. Work of both streams may still use it.
+fn pages_of_both(world: &mut World) {
     let mine = take(world, 0, &[20, 40]);
     free(world, &mine[1..]);
     world.scene.clock.finish();
@@ -120,7 +120,7 @@ fn pages_lent(world: &mut World) {
     free(world, &theirs);
 }
 
-/// Sets up a window of stream 0 over memory of both streams, which is kept, and free memory behind it at both homes.
+/// Sets up a window of stream 0 over memory that both streams have used, which is kept, and free memory behind it.
 fn kept_window(world: &mut World) {
     let (mine, theirs) = (take(world, 0, &[12, 4]), take(world, 1, &[24, 4, 20]));
     free(world, &[mine[0], theirs[0], theirs[2]]);
@@ -131,7 +131,7 @@ fn kept_window(world: &mut World) {
 
 /// Sets up a long idle block of each of the other streams.
 fn idle_elsewhere(world: &mut World) {
-    for shard in 1..world.device.shards.len() {
+    for shard in 1..world.device.lanes.len() {
         let blocks = take(world, shard, &[44 + shard as u64 * 2, 2]);
         free(world, &blocks[..1]);
     }
@@ -210,11 +210,11 @@ pub(crate) fn all() -> Vec<Case> {
             let submitting = Facts { submits: true, ..paged(growth, 80) };
             add("pages elsewhere, of work not submitted", submitting, pages_elsewhere, Goal::Allocate(50));
             add("a hole to fill", paged(growth, 90), free_before_hole, Goal::Allocate(30));
-            add("memory that was lent", paged(growth, 64), pages_lent, Goal::Allocate(36));
-            add("memory that was lent, in part", paged(growth, 64), pages_lent, Goal::Allocate(22));
-            add("memory to release that was lent", paged(growth, 64), pages_lent, Goal::EmptyCache);
+            add("memory of both streams", paged(growth, 64), pages_of_both, Goal::Allocate(36));
+            add("memory of both streams, in part", paged(growth, 64), pages_of_both, Goal::Allocate(22));
+            add("memory of both streams to release", paged(growth, 64), pages_of_both, Goal::EmptyCache);
             add("a kept window", paged(growth, 64), kept_window, Goal::Allocate(48));
-            add("a kept window, for its own home", paged(growth, 64), kept_window, Goal::Allocate(10));
+            add("the memory of a kept window", paged(growth, 64), kept_window, Goal::Allocate(10));
             add("a kept window to release", paged(growth, 64), kept_window, Goal::EmptyCache);
             add("a trim of pages", paged(growth, 80), pages_elsewhere, Goal::Trim(40));
             let three = Facts { streams: 3, ..paged(growth, 200) };
@@ -244,11 +244,8 @@ pub(crate) fn nothing_left() -> Case {
 
 /// Returns plans that run at the same time.
 pub(crate) fn rivals(world: &World) -> Vec<(Plan, usize)> {
-    let last = world.device.shards.len() - 1;
-    let request = |shard: usize, mib: u64| {
-        let want = world.scene.sizes.want(mib * MIB).expect("a size that exists");
-        (Plan::allocate(ShardId(shard as u32), want, [0; 2]), shard)
-    };
+    let last = world.device.lanes.len() - 1;
+    let request = |lane: usize, mib: u64| (world.device.plan(lane, mib * MIB), lane);
     vec![
         request(0, 20),
         request(last, 20),

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use millpond_backend::{Point, Reuse, StreamId, Tick};
-use millpond_core::{BlockId, Freed, Grant, Shard, ShardId, Sizes};
+use millpond_core::{BlockId, Freed, Grant, Requester, Shard, ShardId, Sizes};
 
 use super::account::Account;
 use super::clock::Clock;
+use crate::driver::Lane;
 
 /// A block that the program holds.
 #[derive(Clone, Debug)]
@@ -26,8 +27,8 @@ pub(crate) struct Scene {
     pub(crate) account: Account,
     pub(crate) reuse: Reuse,
     pub(crate) sizes: Sizes,
-    /// The stream of each shard.
-    pub(crate) streams: Vec<StreamId>,
+    /// The streams, each with its shard.
+    pub(crate) lanes: Vec<Lane>,
     pub(crate) live: BTreeMap<u64, Held>,
     /// Freed blocks whose points are still to be passed to the coordinator, as a thread does after it has left the
     /// shard.
@@ -40,9 +41,9 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    pub(crate) fn new(clock: Clock, reuse: Reuse, sizes: Sizes, streams: Vec<StreamId>) -> Self {
+    pub(crate) fn new(clock: Clock, reuse: Reuse, sizes: Sizes, lanes: Vec<Lane>) -> Self {
         let (account, live, untold, unsettled) = (Account::default(), BTreeMap::new(), Vec::new(), Vec::new());
-        Self { clock, account, reuse, sizes, streams, live, untold, unsettled, granted: 0, events: 0 }
+        Self { clock, account, reuse, sizes, lanes, live, untold, unsettled, granted: 0, events: 0 }
     }
 
     /// Returns the tick up to which freed memory of a stream may be handed out there.
@@ -72,15 +73,16 @@ impl Scene {
     }
 
     /// Makes a request that its shard may serve alone.
-    pub(crate) fn hit(&mut self, shards: &mut [Shard], shard: usize, bytes: u64) -> Option<u64> {
-        let (want, stream) = (self.sizes.want(bytes)?, self.streams[shard]);
-        let grant = shards[shard].allocate(&want, 0, self.usable(stream));
+    pub(crate) fn hit(&mut self, shards: &mut [Shard], lane: usize, bytes: u64) -> Option<u64> {
+        let (want, Lane { stream, shard }) = (self.sizes.want(bytes)?, self.lanes[lane]);
+        let by = Requester { stream, usable: self.usable(stream) };
+        let grant = shards[shard.0 as usize].allocate(&want, 0, by);
         // A miss goes to the coordinator, which settles first: blocks that were freed may have been the reason for the
         // miss.
         if grant.is_none_or(|grant| grant.unsettled) {
-            self.unsettled.push(ShardId(shard as u32));
+            self.unsettled.push(shard);
         }
-        Some(self.granted(ShardId(shard as u32), grant?, stream))
+        Some(self.granted(shard, grant?, stream))
     }
 
     /// Records that the block is used on another stream as well.
@@ -108,7 +110,7 @@ impl Scene {
         points.push(mark(held.user));
         points.extend(&held.points);
         self.account.free(id, held.shard, &held.grant, &points);
-        let tick = self.clock.mark(self.streams[held.shard.0 as usize]);
+        let tick = self.clock.mark(held.user);
         match shards[held.shard.0 as usize].free(held.grant.block, tick, 0) {
             Freed::Done { unsettled } | Freed::Settling { unsettled } => {
                 self.unsettled.extend(unsettled.then_some(held.shard))

@@ -76,7 +76,7 @@ fn strike(random: &mut Random, scene: &mut Scene, shards: &mut [Shard]) {
                 if random.one_in(4) {
                     scene.record(shards, id, stream);
                 }
-                scene.clock.close(scene.streams[shard]);
+                scene.clock.close(scene.lanes[shard].stream);
                 scene.free(shards, id);
             }
         }

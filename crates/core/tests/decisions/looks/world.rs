@@ -1,12 +1,12 @@
 //! An allocator whose plans are taken step by step, with operations of other threads before any look at a shard.
 
-use millpond_backend::{PageCaps, Point, Reuse, StreamId};
+use millpond_backend::{PageCaps, Point, Reuse};
 use millpond_core::settings::{Policy, Segments, Settings};
 use millpond_core::{Outcome, PageCall, Plan, Shard, ShardId, Slot, Step};
 
 use super::clock::Clock;
 use super::scene::Scene;
-use crate::driver::{self, Device, MIB, empty_cache};
+use crate::driver::{self, Device, Lane, MIB, empty_cache};
 
 /// The properties of a world.
 #[derive(Clone, Debug)]
@@ -74,9 +74,8 @@ impl World {
         let pages = Some(PageCaps { aliasing, mappings, ..PageCaps::new(2 * MIB) });
         let of_device = driver::Facts::new(facts.settings.clone(), facts.streams as u32);
         let device = Device::of(&driver::Facts { reuse, pages, stream_wait, limit, ..of_device });
-        let streams = (0..facts.streams as u32).map(StreamId).collect();
         let clock = Clock::new(facts.streams, facts.submits);
-        let scene = Scene::new(clock, reuse, device.sizes.clone(), streams);
+        let scene = Scene::new(clock, reuse, device.sizes.clone(), device.lanes.clone());
         Self { device, scene, failing: Failing::default(), stream_wait, leaving: 0 }
     }
 
@@ -113,11 +112,10 @@ impl World {
         looks: &mut u32,
         strike: &mut dyn FnMut(&mut Scene, &mut [Shard]),
     ) -> Option<End> {
-        let user = StreamId(user as u32);
+        let Lane { stream, shard } = self.device.lanes[user];
         let outcome = match step {
-            Step::Grant(grant) => return Some(End::Granted(self.scene.granted(ShardId(user.0), grant, user))),
-            // The allocator has recorded the borrower's stream.
-            Step::Lend { lender, grant } => return Some(End::Granted(self.scene.granted(lender, grant, user))),
+            Step::Grant(grant) => return Some(End::Granted(self.scene.granted(shard, grant, stream))),
+            Step::Lend { lender, grant } => return Some(End::Granted(self.scene.granted(lender, grant, stream))),
             Step::Refuse(_) => return Some(End::Refused),
             Step::Done => return Some(End::Done),
             step => self.outcome(step),

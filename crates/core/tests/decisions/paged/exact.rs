@@ -1,5 +1,6 @@
 //! Blocks at addresses that the program names: what of a shard's memory they may be.
 
+use millpond_backend::StreamId;
 use millpond_core::settings::{Growth, Policy, Segments};
 use millpond_core::{Grant, Obstacle, Outcome, ShardId};
 
@@ -19,7 +20,7 @@ impl Device {
 
     fn allocate_at(&mut self, bytes: u64, address: u64) -> Result<Grant, Obstacle> {
         let want = self.sizes.want(bytes).expect("a size that exists");
-        let grant = self.coordinator.allocate_at(ShardId(0), &want, address, &mut self.shards);
+        let grant = self.coordinator.allocate_at(ShardId(0), StreamId(0), &want, address, &mut self.shards);
         self.check();
         grant
     }

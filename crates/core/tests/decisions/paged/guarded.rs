@@ -30,9 +30,9 @@ fn the_rest_of_a_block_stays_guarded() {
     assert!(device.hit(0, 4 * MIB).is_none(), "another stream may still use it");
 }
 
-/// A home's own stream guards nothing of its home: what it did there through another stream's window is its last use.
+/// What a stream did in another stream's window is its own last use of the memory, when it gets that at home.
 #[test]
-fn what_a_stream_did_abroad_is_its_own_last_use() {
+fn what_a_stream_did_in_a_window_is_its_own_last_use() {
     for waits in [true, false] {
         let (mut device, _) = with_gaps(Growth::Tight, 1, &[6, 2, 6]);
         let window = device.allocate(0, 12 * MIB);
@@ -62,14 +62,14 @@ fn what_a_home_grows_by_comes_after_the_wait_for_what_is_in_front() {
     assert_eq!(whole.last_use.tick(), Tick(100), "where the stream was, and not where the front was freed");
 }
 
-/// A small block of another stream's slab comes after what that stream did there.
+/// A small block that another stream has used comes after what that stream did there.
 #[test]
 fn a_small_block_of_another_stream_comes_after_its_work() {
     let mut device = Device::new(Growth::Tight, 2 * MIB);
     device.use_until(0, MIB / 2, 209);
     device.steps.clear();
-    let lent = device.allocate(1, MIB / 2);
-    assert_eq!((lent.shard, lent.last_use.tick()), (0, Tick(100)), "where the stream itself was");
+    let held = device.allocate(1, MIB / 2);
+    assert_eq!((held.offset, held.last_use.tick()), (0, Tick(100)), "where the stream itself was");
     let waits = device.steps.iter().filter(|step| is_stream_wait(step)).count();
     assert_eq!(waits, 1, "{:?}", device.steps);
 }
@@ -107,18 +107,18 @@ fn a_window_has_the_latest_use_of_its_memory() {
     assert_eq!(device.allocate(0, 10 * MIB).last_use.tick(), Tick(50), "it begins with the second place");
 }
 
-/// Memory that nothing has used is fresh for a borrower too.
+/// Memory that nothing has used is fresh for every stream.
 #[test]
-fn memory_of_another_home_is_fresh_until_it_is_used() {
+fn memory_is_fresh_until_it_is_used() {
     let mut device = Device::new(Growth::Tight, 1 << 30);
     let mut plan = device.plan(1, 4 * MIB);
     device.until_calls(&mut plan);
     device.learn(&mut plan, Outcome::Stopped { done: 2, refused: false });
     assert!(device.finish(&mut plan, 1).is_none());
     device.set_limit(device.reserved());
-    let lent = device.allocate(0, 2 * MIB);
-    assert_eq!((lent.shard, lent.last_use.is_never()), (1, true), "one page has arrived");
-    device.free(lent, 20);
-    let lent = device.allocate(0, 2 * MIB);
-    assert_eq!((lent.shard, lent.last_use.is_never()), (1, false));
+    let first = device.allocate(0, 2 * MIB);
+    assert_eq!((first.offset, first.last_use.is_never()), (0, true), "one page has arrived");
+    device.free(first, 20);
+    let again = device.allocate(1, 2 * MIB);
+    assert_eq!((again.offset, again.last_use.is_never()), (0, false));
 }

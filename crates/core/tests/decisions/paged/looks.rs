@@ -1,10 +1,10 @@
 //! Operations of other threads just before each look of a plan at a shard.
 
-use millpond_backend::Tick;
+use millpond_backend::{StreamId, Tick};
 use millpond_core::settings::Growth;
-use millpond_core::{Freed, Shard, Sizes, Step};
+use millpond_core::{Freed, Requester, Shard, Sizes, Step};
 
-use crate::driver::{Device, Facts, Held, MIB, granted, is_stream_wait, point, with_gaps};
+use crate::driver::{Device, Facts, Held, MIB, is_stream_wait, point, with_gaps};
 
 const SMALL: u64 = MIB / 2;
 
@@ -34,7 +34,7 @@ fn at_each_look(
         device.steps.clear();
         let mut strike = |shards: &mut Vec<Shard>| done = Some(meddle(shards, &sizes));
         let end = device.end_meddled(&mut plan, &mut looks, &mut strike);
-        let granted = granted(&end, 0).unwrap_or_else(|| panic!("look {place}: {end:?}"));
+        let granted = device.granted(&end, 0).unwrap_or_else(|| panic!("look {place}: {end:?}"));
         device.check();
         match done {
             Some(Meddling::Took(taken)) => {
@@ -48,13 +48,14 @@ fn at_each_look(
     unreachable!("a plan looks for ever")
 }
 
-fn take(shards: &mut [Shard], shard: usize, sizes: &Sizes, mib: u64) -> Option<Held> {
-    let grant = shards[shard].allocate(&sizes.want(mib * MIB)?, 0, Tick(u64::MAX))?;
-    Some(Held { shard, grant })
+fn take(shards: &mut [Shard], stream: u32, sizes: &Sizes, mib: u64) -> Option<Held> {
+    let by = Requester::in_order(StreamId(stream));
+    let grant = shards[0].allocate(&sizes.want(mib * MIB)?, 0, by)?;
+    Some(Held { shard: 0, grant })
 }
 
-fn took(shards: &mut [Shard], shard: usize, sizes: &Sizes, mib: u64) -> Meddling {
-    take(shards, shard, sizes, mib).map_or(Meddling::Nothing, Meddling::Took)
+fn took(shards: &mut [Shard], stream: u32, sizes: &Sizes, mib: u64) -> Meddling {
+    take(shards, stream, sizes, mib).map_or(Meddling::Nothing, Meddling::Took)
 }
 
 /// Sets up stream 0 with 20 MiB free in front of addresses without memory, and a request for 30 MiB, for which its home
@@ -87,7 +88,7 @@ fn the_free_block_in_front_of_new_pages_shrinks() {
     assert!(looks > 6, "only {looks} looks");
 }
 
-/// Sets up stream 1 with all that the limit allows, free in two pieces. Stream 0 needs most of it.
+/// Sets up a home with all that the limit allows, free in two pieces that stream 1 has used. Stream 0 needs most of it.
 fn gaps_of_another_stream() -> (Device, u64) {
     let (mut device, _) = with_gaps(Growth::Tight, 1, &[24, 4, 44, 8]);
     device.gpu.reached[1] = Tick(100);
@@ -107,6 +108,26 @@ fn memory_that_is_to_be_gathered_is_taken_by_another_thread() {
     assert!(looks > 10, "only {looks} looks");
 }
 
+/// All that is free does not suffice, and while it is gathered for a window with new pages, another thread frees what
+/// was missing.
+#[test]
+fn memory_that_is_missing_is_freed_by_another_thread() {
+    let last = std::cell::Cell::new(None);
+    let set_up = || {
+        let (mut device, between) = with_gaps(Growth::Tight, 1, &[24, 4, 44, 8]);
+        device.set_limit(88 * MIB);
+        last.set(between.last().copied());
+        (device, 70 * MIB)
+    };
+    let free = |shards: &mut Vec<Shard>, _: &Sizes| {
+        let held = last.get().expect("it was set up");
+        assert_eq!(shards[0].free(held.grant.block, Tick(3), 0), Freed::Done { unsettled: false });
+        Meddling::Used
+    };
+    let looks = at_each_look(set_up, free, |_| {});
+    assert!(looks > 10, "only {looks} looks");
+}
+
 /// The memory is taken, used by work that is still running, and free again, all between two looks. It is gathered
 /// behind that later use then.
 #[test]
@@ -114,7 +135,7 @@ fn memory_that_is_to_be_gathered_is_used_once_more_by_another_thread() {
     let used = std::cell::Cell::new(0);
     let use_again = |shards: &mut Vec<Shard>, sizes: &Sizes| {
         let Some(taken) = take(shards, 1, sizes, 44) else { return Meddling::Nothing };
-        assert_eq!(shards[1].free(taken.grant.block, Tick(200), 0), Freed::Done { unsettled: false });
+        assert_eq!(shards[0].free(taken.grant.block, Tick(200), 0), Freed::Done { unsettled: false });
         Meddling::Used
     };
     at_each_look(gaps_of_another_stream, use_again, |steps| {
@@ -139,12 +160,15 @@ fn the_memory_of_a_kept_window_is_taken_by_another_thread() {
     assert!(looks > 10, "only {looks} looks");
 }
 
-/// A block is to be lent, and the lender takes it itself.
+/// A block is to serve another stream, and the stream that freed it takes it itself.
 #[test]
-fn a_block_that_is_to_be_lent_is_taken_by_another_thread() {
+fn a_block_that_another_stream_freed_is_taken_by_another_thread() {
     let set_up = || {
-        let (mut device, _) = with_gaps(Growth::Tight, 1, &[24, 4]);
+        let (mut device, between) = with_gaps(Growth::Tight, 1, &[24, 4]);
         device.set_limit(60 * MIB);
+        let again = device.hit(1, 24 * MIB).expect("it is free");
+        device.free(again, 150);
+        assert!(again.offset < between[0].offset);
         (device, 20 * MIB)
     };
     let looks = at_each_look(set_up, |shards, sizes| took(shards, 1, sizes, 22), |_| {});
@@ -152,24 +176,27 @@ fn a_block_that_is_to_be_lent_is_taken_by_another_thread() {
 }
 
 /// Returns a device whose streams cannot wait for each other, with these blocks of stream 1, which are all that the
-/// limit allows. Every other one is free, and the device is done with it.
+/// limit allows. Every other one is free, and the device is done with it, which a request finds out that asks.
 fn without_waits(blocks: &[u64]) -> Device {
     let limit = blocks.iter().sum::<u64>().next_multiple_of(2 * MIB);
     let mut device = Device::of(&Facts { stream_wait: false, ..Facts::paged(Growth::Tight, limit) });
     let held: Vec<_> =
         blocks.iter().map(|&bytes| device.hit(1, bytes).unwrap_or_else(|| device.allocate(1, bytes))).collect();
-    held.into_iter().step_by(2).for_each(|held| device.free(held, 1));
+    held.into_iter().step_by(2).for_each(|held| device.free(held, 150));
+    device.gpu.reached[1] = Tick(150);
     device
 }
 
-/// A block is to be lent, and its own stream takes it, uses it for work that is still running, and frees it, all
-/// between two looks. The request gets another one, because its stream cannot wait for that work.
+/// A block is to serve another stream, and the stream that freed it takes it, uses it for work that is still running,
+/// and frees it, all between two looks. The request gets another one, because its stream cannot wait for that work.
 fn a_block_is_used_once_more(set_up: impl Fn() -> (Device, u64)) {
     let used = std::cell::Cell::new(0);
     let use_again = |shards: &mut Vec<Shard>, sizes: &Sizes| {
         let want = sizes.want(set_up().1).expect("a size that exists");
-        let Some(grant) = shards[1].allocate(&want, 0, Tick(u64::MAX)) else { return Meddling::Nothing };
-        assert_eq!(shards[1].free(grant.block, Tick(200), 0), Freed::Done { unsettled: false });
+        let Some(grant) = shards[0].allocate(&want, 0, Requester::in_order(StreamId(1))) else {
+            return Meddling::Nothing;
+        };
+        assert_eq!(shards[0].free(grant.block, Tick(200), 0), Freed::Done { unsettled: false });
         Meddling::Used
     };
     let looks = at_each_look(&set_up, use_again, |steps| {
@@ -180,31 +207,17 @@ fn a_block_is_used_once_more(set_up: impl Fn() -> (Device, u64)) {
 }
 
 #[test]
-fn a_block_that_is_to_be_lent_is_used_once_more_where_streams_cannot_wait() {
+fn a_block_that_another_stream_freed_is_used_once_more_where_streams_cannot_wait() {
     a_block_is_used_once_more(|| (without_waits(&[20 * MIB, 2 * MIB, 20 * MIB, 2 * MIB]), 20 * MIB));
 }
 
 #[test]
-fn a_small_block_that_is_to_be_lent_is_used_once_more_where_streams_cannot_wait() {
+fn a_small_block_that_another_stream_freed_is_used_once_more_where_streams_cannot_wait() {
     a_block_is_used_once_more(|| (without_waits(&[SMALL; 8]), SMALL));
 }
 
-/// The small block that is to be lent lies in a slab that is free as a whole.
+/// The small block is to lie in a slab that is free as a whole.
 #[test]
-fn a_slab_that_is_to_be_lent_from_is_used_once_more_where_streams_cannot_wait() {
+fn a_slab_that_another_stream_freed_is_used_once_more_where_streams_cannot_wait() {
     a_block_is_used_once_more(|| (without_waits(&[2 * MIB; 4]), SMALL));
-}
-
-/// The stream has borrowed the same place several times before, and would get it again without a question.
-#[test]
-fn a_place_that_is_to_be_lent_again_is_used_once_more_where_streams_cannot_wait() {
-    for blocks in [[SMALL; 8], [20 * MIB; 8]] {
-        a_block_is_used_once_more(|| {
-            let mut device = without_waits(&blocks);
-            for _ in 0..10 {
-                device.use_until(0, blocks[0], 1);
-            }
-            (device, blocks[0])
-        });
-    }
 }

@@ -1,6 +1,6 @@
-//! How fast streams come on, where they live on each other's memory.
+//! How fast streams come on, where they use the same memory.
 
-use millpond_backend::{StreamId, Tick};
+use millpond_backend::Tick;
 use millpond_core::Outcome;
 use millpond_core::settings::Growth;
 use millpond_core::stats::Sharing;
@@ -13,11 +13,13 @@ const EACH: u64 = 10_000;
 /// How far the device is behind what streams at work have queued, in blocks.
 const BEHIND: u64 = 3;
 
-/// Stream 0 has all the memory and lends stream 1 each block that it uses. Now and then stream 0 does nothing for some
-/// time.
+/// Stream 1 uses a block over and over that stream 2 has used meanwhile, whose work is done whenever it is asked. Now
+/// and then stream 0 does nothing for some time.
 struct World {
     device: Device,
     now: u64,
+    /// The tick up to which stream 2 has used the block of stream 1.
+    between: u64,
     /// What the streams have queued, in blocks: each has a tick.
     queued: [u64; 2],
 }
@@ -25,17 +27,18 @@ struct World {
 impl World {
     fn new() -> Self {
         let mut device = Device::new(Growth::Tight, 64 * MIB);
-        device.use_until(0, 64 * MIB, 1);
         device.gpu.reached.fill(Tick(1));
-        // While another stream is captured the device is asked for each loan, though the memory is known to be ready.
-        let pool = device.coordinator.create_pool();
-        assert!(device.coordinator.begin_capture(StreamId(2), pool, Tick(1)));
-        Self { device, now: 0, queued: [BEHIND; 2] }
+        let blocks = [(1, 20), (0, 2), (0, 2), (0, 2)].map(|(stream, mib)| device.allocate(stream, mib * MIB));
+        blocks.into_iter().step_by(2).for_each(|held| device.free(held, 1));
+        Self { device, now: 0, between: 1, queued: [BEHIND; 2] }
     }
 
-    /// Lets stream 1 use a block that it borrows, and stream 0 one of its own if it is at work. The device does as much
-    /// of each in that time.
+    /// Lets stream 1 use a block that another stream has used last, and stream 0 one of its own if it is at work. The
+    /// device does as much of each in that time.
     fn work(&mut self, is_beside: bool, time: u64) {
+        self.between += 1;
+        let used = self.device.hit(2, 20 * MIB).expect("what stream 1 did there is over");
+        self.device.free(used, self.between);
         let own = is_beside.then(|| self.device.hit(0, 2 * MIB).expect("stream 0 has free memory"));
         self.queued[0] += u64::from(is_beside);
         let mut plan = self.device.plan(1, 20 * MIB);
@@ -44,15 +47,19 @@ impl World {
         self.now += time;
         let [first, second] = self.queued;
         let outcome = Outcome::Polled {
-            reached: vec![point(0, if is_beside { first - BEHIND } else { first }), point(1, second - BEHIND)],
+            reached: vec![
+                point(0, if is_beside { first - BEHIND } else { first }),
+                point(1, second - BEHIND),
+                point(2, self.between),
+            ],
             open: Vec::new(),
             closed: vec![point(0, first), point(1, second)],
-            asked: [0, 1].map(|stream| point(stream, ASKED)).to_vec(),
+            asked: [0, 1, 2].map(|stream| point(stream, ASKED)).to_vec(),
             time: Some(self.now),
         };
         self.device.learn(&mut plan, outcome);
         let held = self.device.finish(&mut plan, 1).expect("there is room");
-        assert_eq!(held.shard, 0, "it is lent");
+        assert_eq!(held.place(), used.place(), "the same block");
         self.queued[1] += 1;
         for held in own.into_iter().chain([held]) {
             self.device.free(held, 1);
@@ -64,9 +71,9 @@ impl World {
     }
 }
 
-/// A block is work of the stream that uses it, whoever's memory it is.
+/// A block is work of the stream that uses it, whoever has used its memory before.
 #[test]
-fn what_a_stream_borrows_is_its_own_work() {
+fn a_block_that_another_stream_has_used_is_work_of_the_next_one() {
     let (same, twice) = ((EACH, Sharing::SideBySide), (2 * EACH, Sharing::InTurn));
     for ((beside, expected), (_, wrong)) in [(same, twice), (twice, same)] {
         let mut world = World::new();
@@ -79,7 +86,7 @@ fn what_a_stream_borrows_is_its_own_work() {
     }
 }
 
-/// What is found out follows the streams after totals were reset too: loans and grants are both counted anew.
+/// What is found out follows the streams after totals were reset too: grants are counted on.
 #[test]
 fn it_is_found_out_after_totals_were_reset() {
     let mut world = World::new();

@@ -115,28 +115,48 @@ fn a_slab_that_is_in_use_splits_the_large_side() {
     assert!(device.hit(0, 8 * MIB).is_some());
 }
 
-/// A stream without any memory is lent a block of a slab for a small request, where nothing may be created. Others are
-/// lent blocks of the same slab, which goes back to the large side of its home with the last of them.
+/// Each stream gets its small blocks from slabs of its own, which go back to the large side with the last of them.
 #[test]
-fn a_small_request_is_lent_a_block_of_a_slab() {
+fn each_stream_has_its_own_slabs() {
     let mut device = with_free_memory();
-    let lent = [1, 2, 1].map(|shard| device.allocate(shard, SMALL));
-    assert!(lent.iter().all(|held| (held.shard, held.size) == (0, SMALL)));
-    assert_eq!(by_side(&mut device), (2 * MIB, 6 * MIB));
-    assert!(device.hit(0, SMALL).is_some_and(|held| held.offset < 2 * MIB), "the rest is the lender's");
-    let mut device = with_free_memory();
-    let lent = [1, 2].map(|shard| device.allocate(shard, SMALL));
-    for held in lent {
-        device.free(held, 2);
-    }
+    let held = [1, 2, 1].map(|stream| device.allocate(stream, SMALL));
+    assert_eq!(held.map(|held| held.offset), [0, 2 * MIB, SMALL]);
+    assert_eq!(by_side(&mut device), (4 * MIB, 4 * MIB));
+    held.into_iter().for_each(|held| device.free(held, 2));
     assert_eq!(by_side(&mut device), (0, 8 * MIB));
     assert!(device.hit(0, 8 * MIB).is_some());
 }
 
-/// The borrower waits for whoever uses the memory that it is lent. The lender has not waited: the rest of the slab
-/// stays guarded.
+/// Two slabs of different streams are side by side, and what is free at their border is not joined.
 #[test]
-fn what_is_not_lent_of_a_slab_stays_guarded() {
+fn slabs_of_different_streams_stay_apart() {
+    let mut device = with_free_memory();
+    let [first, second] = [1, 2].map(|stream| device.allocate(stream, MIB));
+    let behind = device.allocate(2, MIB);
+    device.free(second, 2);
+    assert_eq!((first.offset, behind.offset), (0, 3 * MIB));
+    assert_eq!(device.hit(1, MIB).map(|held| held.offset), Some(MIB), "the rest of its own");
+    assert_eq!(device.hit(2, MIB).map(|held| held.offset), Some(2 * MIB));
+    device.check();
+}
+
+/// Where no memory is left, a stream gets a small block in the slab of another one.
+#[test]
+fn a_stream_gets_a_block_of_another_ones_slab_rather_than_none() {
+    let mut device = Device::new(Growth::Tight, 2 * MIB);
+    let first = device.allocate(0, MIB);
+    let other = device.allocate(1, MIB);
+    assert_eq!((first.offset, other.offset, device.reserved()), (0, MIB, 2 * MIB));
+    device.free(first, 1);
+    assert_eq!(device.allocate(0, MIB).offset, 0);
+    device.free(other, 1);
+    device.check();
+}
+
+/// A stream waits for whoever uses the small block that it gets. Another one has not waited: the rest of the slab stays
+/// guarded.
+#[test]
+fn the_rest_of_a_slab_stays_guarded() {
     for has_neighbour in [false, true] {
         let mut device = Device::new(Growth::Tight, 2 * MIB);
         device.gpu.reached.fill(Tick::ZERO);
@@ -145,8 +165,8 @@ fn what_is_not_lent_of_a_slab_stays_guarded() {
         let held = device.hit(0, bytes).unwrap_or_else(|| device.allocate(0, bytes));
         device.free_behind(held, 1, &[point(2, 5)]);
         device.steps.clear();
-        let lent = device.allocate(1, SMALL);
-        assert_eq!((lent.shard, lent.last_use.tick()), (0, Tick(50)), "behind the waits");
+        let front = device.allocate(1, SMALL);
+        assert_eq!((front.offset, front.last_use.tick()), (held.offset, Tick(50)), "behind the waits");
         assert!(device.steps.iter().any(is_stream_wait));
         let own = device.hit(0, SMALL);
         let guarded = held.offset..held.offset + bytes;
@@ -156,14 +176,14 @@ fn what_is_not_lent_of_a_slab_stays_guarded() {
     }
 }
 
-/// What is free of the large side and has no slab is lent as it is.
+/// What is free of the large side and has no slab serves a small request as it is.
 #[test]
-fn a_small_request_is_lent_less_than_a_slab_from_the_large_side() {
+fn a_small_request_gets_less_than_a_slab_from_the_large_side() {
     let mut device = Device::new(Growth::Tight, 8 * MIB);
     let held = device.allocate(0, 7 * MIB);
-    let lent = device.allocate(1, SMALL);
-    assert_eq!((lent.shard, by_side(&mut device)), (0, (0, 8 * MIB)));
-    device.free(lent, 2);
+    let rest = device.allocate(1, SMALL);
+    assert_eq!((rest.offset, by_side(&mut device)), (7 * MIB, (0, 8 * MIB)));
+    device.free(rest, 2);
     device.free(held, 2);
     assert!(device.hit(0, 8 * MIB).is_some());
 }

@@ -8,7 +8,7 @@ use millpond_core::stats::{MemoryStats, Stat};
 use millpond_core::{Freed, Shard, ShardId, Shards};
 use millpond_trace::Random;
 
-use crate::driver::{Device, Facts, Held, MIB, granted, point};
+use crate::driver::{Device, Facts, Held, MIB, point};
 
 use super::classic;
 
@@ -50,11 +50,12 @@ impl Done {
             Some(held) => held,
             None => {
                 let mut plan = device.plan(shard, bytes);
-                granted(&device.end(&mut plan), shard).expect("there is room")
+                let end = device.end(&mut plan);
+                device.granted(&end, shard).expect("there is room")
             }
         };
         if held.grant.unsettled {
-            self.settle(device, shard);
+            self.settle(device, held.shard);
         }
         self.live.push(held);
     }
@@ -78,7 +79,7 @@ impl Done {
 /// Runs a program that a seed draws, with `look` called after each operation, and with whether peaks were reset then.
 fn run(facts: &Facts, seed: u64, uses: bool, look: &mut dyn FnMut(&mut Device, bool)) -> (Device, Done) {
     let (mut device, mut random, mut done) = (Device::of(facts), Random::new(seed), Done::default());
-    let streams = device.shards.len();
+    let streams = device.lanes.len();
     for at in 0..3000 {
         // Streams have work in turns, and what they have at a time comes and goes.
         let shard = if random.one_in(4) { random.index(streams) } else { at / 40 % streams };
@@ -152,7 +153,7 @@ fn streams_in_turn_ask_one_shard_or_none() {
     const STREAMS: usize = 64;
     for (had, visits) in [(1, STREAMS), (STREAMS / 2, STREAMS), (2 * STREAMS, 0), (9 * STREAMS, 0)] {
         let (mut device, mut done) =
-            (Device::of(&Facts::under(Policy::paged(Growth::Tight), STREAMS as u32)), Done::default());
+            (Device::of(&Facts::under(Policy::Classic(Segments::Expandable), STREAMS as u32)), Done::default());
         (0..STREAMS).for_each(|shard| done.allocate(&mut device, shard, 2 * MIB));
         (0..STREAMS).for_each(|_| done.free(&mut device, 0, None));
         device.reset_peaks();

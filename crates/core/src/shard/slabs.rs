@@ -1,0 +1,124 @@
+//! The free small blocks of a home, by the stream that has their slab.
+//!
+//! A small request is served from a slab of its own stream alone. So where a program's small blocks lie depends on its
+//! own requests, and not on how far other streams are. A slab belongs to the stream that took it until all of it is
+//! free. Only where nothing else is left, a request gets a block in the slab of another stream.
+
+use alloc::vec::Vec;
+
+use millpond_backend::StreamId;
+
+use super::{Shard, entry_of};
+use crate::ids::{BlockId, Side};
+use crate::index::{Entry, FreeIndex};
+
+/// The free small blocks.
+#[derive(Default)]
+pub(super) struct Slabs {
+    /// An index for each stream that has had a slab, by the number of the stream.
+    streams: Vec<FreeIndex>,
+    /// The number of blocks in all of them.
+    blocks: usize,
+}
+
+impl Slabs {
+    /// Returns the free blocks in the slabs of a stream.
+    pub(super) fn of(&self, stream: StreamId) -> Option<&FreeIndex> {
+        self.streams.get(stream.0 as usize)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.blocks == 0
+    }
+
+    /// Returns the free blocks in all slabs, those of each stream in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = BlockId> {
+        self.each().flat_map(FreeIndex::iter)
+    }
+
+    /// Returns the free blocks in the slabs of each stream.
+    pub(super) fn each(&self) -> impl Iterator<Item = &FreeIndex> {
+        let streams = if self.blocks == 0 { &[][..] } else { &self.streams };
+        streams.iter().filter(|index| !index.is_empty())
+    }
+
+    fn insert(&mut self, stream: StreamId, id: BlockId, size: u64, entry_of: impl Fn(BlockId) -> Entry) {
+        let at = stream.0 as usize;
+        if self.streams.len() <= at {
+            self.streams.resize_with(at + 1, FreeIndex::new);
+        }
+        if !self.streams[at].insert_alone(id, size) {
+            self.streams[at].insert_among(id, size, entry_of);
+        }
+        self.blocks += 1;
+    }
+
+    fn remove(&mut self, stream: StreamId, id: BlockId, size: u64) {
+        self.streams[stream.0 as usize].remove(id, size);
+        self.blocks -= 1;
+    }
+}
+
+impl Shard {
+    /// Returns whether a free block of a side is listed with the slabs.
+    #[inline(always)]
+    pub(super) fn is_in_slabs(&self, side: Side) -> bool {
+        self.rules.moves_pages && side == Side::Small
+    }
+
+    pub(super) fn list_in_slab(&mut self, id: BlockId, size: u64) {
+        let Self { blocks, segments, slabs, .. } = self;
+        slabs.insert(blocks[id].user, id, size, |id| entry_of(blocks, segments, id));
+    }
+
+    pub(super) fn unlist_in_slab(&mut self, id: BlockId) {
+        let block = &self.blocks[id];
+        self.slabs.remove(block.user, id, block.size);
+    }
+
+    /// Returns whether a block may be joined with its lower neighbour of the same side. Slabs stay apart, as each
+    /// belongs to a stream.
+    #[inline(always)]
+    pub(super) fn is_within_slab(&self, id: BlockId) -> bool {
+        let block = &self.blocks[id];
+        block.side == Side::Large || !block.expandable || !block.offset.is_multiple_of(self.rules.slab)
+    }
+
+    /// Verifies that the slabs list the free small blocks, each at its stream.
+    pub(super) fn check_slabs(&self) {
+        for (stream, index) in (0..).map(StreamId).zip(&self.slabs.streams) {
+            index.check(|id| self.entry(id));
+            assert!(index.iter().all(|id| self.blocks[id].user == stream), "free blocks in slabs of {stream}");
+        }
+        let free = self.blocks.iter().filter(|(id, _)| self.is_free_on(*id, Side::Small)).count();
+        assert_eq!(self.slabs.iter().count(), self.slabs.blocks, "the number of free small blocks");
+        assert_eq!(self.slabs.blocks, if self.rules.moves_pages { free } else { 0 }, "free small blocks");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::home::tests::{OWN, SMALL, bare, free, grow, settle, want};
+    use crate::units::MIB;
+
+    /// What is free at the end of one slab and at the beginning of the next are two blocks.
+    #[test]
+    fn slabs_stay_apart() {
+        let (mut shard, _) = bare();
+        let all = grow(&mut shard, 6 * MIB, true).block;
+        free(&mut shard, all, 1);
+        let low = shard.take_slab(&want(SMALL), 0, OWN).expect("a slab");
+        let high = shard.take_slab(&want(SMALL), 0, OWN).expect("another slab");
+        assert_eq!((low.offset, high.offset), (0, 2 * MIB));
+        // Each has another block, so that it stays a slab.
+        let more: Vec<_> = (0..5).map(|_| shard.find_and_take(&want(SMALL), 0, OWN).expect("a block")).collect();
+        settle(&mut shard);
+        let last = more.iter().filter(|grant| grant.offset < 2 * MIB).max_by_key(|grant| grant.offset).expect("one");
+        assert!(more.iter().any(|grant| grant.offset > 2 * MIB), "{more:?}");
+        free(&mut shard, last.block, 2);
+        free(&mut shard, high.block, 2);
+        let starts: Vec<u64> = shard.slabs.iter().map(|id| shard.blocks[id].offset).collect();
+        assert!(starts.contains(&last.offset) && starts.contains(&(2 * MIB)), "{starts:?}");
+    }
+}
