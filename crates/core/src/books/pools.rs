@@ -13,6 +13,8 @@ struct Entry {
     uses: u64,
     /// The number of streams that are being captured in it.
     captures: u64,
+    /// Whether a stream ever was.
+    was_captured: bool,
     /// The bytes of its segments and of the pages that have their homes in it.
     reserved: StatByPool,
     /// The most bytes that were seen live in it at a time.
@@ -148,7 +150,14 @@ impl Pools {
 
     /// Notes that the capture of a stream has begun in a pool.
     pub(crate) fn begin_capture(&mut self, pool: PoolId) {
-        self.entry(pool).captures += 1;
+        let entry = self.entry(pool);
+        entry.captures += 1;
+        entry.was_captured = true;
+    }
+
+    /// Returns whether a stream ever was captured in a pool, so that a graph may use its memory at any time.
+    pub(crate) fn was_captured(&self, pool: PoolId) -> bool {
+        self.table.get(&pool).is_some_and(|entry| entry.was_captured)
     }
 
     /// Notes that the capture of a stream has ended.

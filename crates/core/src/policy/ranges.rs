@@ -32,7 +32,7 @@ impl Coordinator {
     /// them, so that there is always something left; but enough for the request. They are scarce where the device says
     /// how many it has, and where the driver has refused a range: then a part of that is tried, down to what the
     /// request needs. Before that, and before a private pool gets addresses, pools that are over give back what is idle
-    /// of them, with its addresses.
+    /// of them, with its addresses; where addresses are not scarce, those alone in which no graph was captured.
     pub(crate) fn new_range(&mut self, attempt: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let (_, want) = plan.request.allocation();
         self.new_range_for(attempt, Addresses::Home(want.rounded), plan, shards)
@@ -63,9 +63,10 @@ impl Coordinator {
         };
         let wished = wished.div_ceil(page).saturating_mul(page);
         let bytes = wished.min((left / PARTS).max(needed).div_ceil(page).saturating_mul(page));
-        if (begins_small || left < wished) && !core::mem::replace(&mut plan.emptied_pools, true) {
+        let is_scarce = left < wished;
+        if (begins_small || is_scarce) && !core::mem::replace(&mut plan.emptied_pools, true) {
             // Pools that come and go keep no more memory than those that are there, and no more homes.
-            let (sweep, streams) = self.sweep_pools_that_are_over(shards);
+            let (sweep, streams) = self.sweep_pools_that_are_over(is_scarce, shards);
             let next = sweep.then(Phase::Climb(attempt));
             return if streams.is_empty() { next.turn() } else { next.after(Step::Poll(streams)) };
         }

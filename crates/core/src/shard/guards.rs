@@ -66,7 +66,7 @@ impl Seen {
     }
 
     /// Notes that memory is free that was used up to a point.
-    fn note_free(&mut self, point: Point) {
+    pub(super) fn note_free(&mut self, point: Point) {
         let known = entry(&mut self.latest, point.stream, Tick::ZERO);
         *known = point.tick.max(*known);
         if !self.is_over(point) {

@@ -10,7 +10,7 @@
 //! The difference cannot be observed: every look at a shard from outside the hot path finds it
 //! [`tidied`](Shard::tidied).
 
-use millpond_backend::{StreamId, Tick};
+use millpond_backend::{Point, StreamId, Tick};
 
 use super::{Grant, Shard};
 use crate::block::{Block, State};
@@ -98,6 +98,9 @@ impl Shard {
         self.put_off = BlockId::NONE;
         if self.rules.moves_pages {
             self.seen.note_grant(stream);
+            if *behind != BlockId::NONE {
+                self.seen.note_free(Point { stream, tick: grant.last_use.tick() });
+            }
         }
         let unsettled = self.meter.swap(*side, grant.size, before, want.requested, *change);
         Some(Grant { unsettled, ..*grant })
@@ -209,15 +212,9 @@ impl Shard {
         let Some(change) = self.would_retake(id, want) else { return false };
         let Block { slot, offset, size, last_use, side, .. } = self.blocks[id];
         let grant = Grant { block: id, slot, offset, size, base: self.segments[slot].base, last_use, unsettled: false };
-        // Where the two have other users, the record has the use of each, and the remainder keeps its own.
-        let behind = self.free_behind(id).filter(|&behind| self.has_one_user(id, behind)).unwrap_or(BlockId::NONE);
+        let behind = self.free_behind(id).unwrap_or(BlockId::NONE);
         self.swap = Swap { grant, side, behind, change };
         true
-    }
-
-    /// Returns whether the use of a block and of the one behind it is one, once they are joined.
-    fn has_one_user(&self, id: BlockId, behind: BlockId) -> bool {
-        !self.rules.moves_pages || self.common_user([None, Some(id), Some(behind)]) == Some(self.blocks[id].user)
     }
 
     /// Determines whether the search would find the put-off block, joined with its neighbours, and cut it at exactly
@@ -228,6 +225,14 @@ impl Shard {
             return None;
         }
         let behind = self.free_behind(id);
+        // Else the record would have each of the two by place, or the one behind would be the stream's from now on.
+        if self.rules.moves_pages
+            && let Some(behind) = behind
+            && (self.blocks[behind].user != block.user
+                || self.common_user([None, Some(id), Some(behind)]) != Some(block.user))
+        {
+            return None;
+        }
         let rest = behind.map_or(0, |behind| self.blocks[behind].size);
         let whole = want.rounded + rest;
         if whole >= self.rules.max_split || (rest != 0 && !self.splits(want, rest)) {
@@ -308,5 +313,26 @@ mod tests {
                 free(&mut shard, again.block, 5);
             }
         }
+    }
+
+    /// A stream frees and asks again beside memory that says it was another stream's. That memory says no wrong use
+    /// afterwards, and whoever asks for it next knows whom to ask.
+    #[test]
+    fn memory_behind_gets_the_use_of_the_stream_that_had_it() {
+        let (mut shard, _) = bare();
+        let first = grow(&mut shard, 3 * MIB, true).block;
+        free(&mut shard, first, 3);
+        shard.see_reached([Tick(9), Tick(4)].into_iter());
+        let by = Requester::in_order(StreamId(1));
+        let held = |shard: &mut Shard| shard.allocate(&want(3 * MIB), 0, by).expect("it is free");
+        let mut block = held(&mut shard).block;
+        for tick in 4..8 {
+            shard.free(block, Tick(tick), 0);
+            block = held(&mut shard).block;
+        }
+        let rest = shard.blocks[block].next;
+        let point = shard.last_point(rest);
+        assert!(point.stream == StreamId(1) || point.tick <= Tick(3), "{point:?}");
+        assert_eq!(shard.streams_behind().collect::<alloc::vec::Vec<_>>(), [StreamId(1)]);
     }
 }

@@ -35,10 +35,18 @@ impl Coordinator {
         Sweep::waiting(blocks, if has_spare { Scope::WithSpare } else { Scope::Listed }, down_to)
     }
 
-    /// Chooses everything that private pools without references have cached, as far as it is idle. Also returns the
-    /// streams that used it last, which are to be asked how far they are.
-    pub(crate) fn sweep_pools_that_are_over(&self, shards: &mut dyn Shards) -> (Sweep, Vec<StreamId>) {
-        let is_over = |id: &ShardId| self.pool_of(*id) != PoolId::DEFAULT;
+    /// Chooses everything that private pools without references have cached, as far as it is idle; of pools in which a
+    /// stream was captured only if `with_captured`, as no tick covers the last run of a graph. Also returns the streams
+    /// that used it last, which are to be asked how far they are.
+    pub(crate) fn sweep_pools_that_are_over(
+        &self,
+        with_captured: bool,
+        shards: &mut dyn Shards,
+    ) -> (Sweep, Vec<StreamId>) {
+        let is_over = |id: &ShardId| {
+            let pool = self.pool_of(*id);
+            pool != PoolId::DEFAULT && (with_captured || !self.pools.was_captured(pool))
+        };
         let over = self.releasable_shards().filter(is_over).flat_map(|id| Side::BOTH.map(|side| (id, side)));
         let sweep = Sweep::idle(over.flat_map(|(id, side)| claim_releasable(id, side, shards)).collect());
         let streams = self.last_uses(&sweep, shards).iter().map(|point| point.stream).collect();
