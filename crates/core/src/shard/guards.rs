@@ -55,8 +55,8 @@ pub(super) struct Seen {
     behind: BTreeSet<StreamId>,
     /// The number of blocks that were handed out.
     grants: Vec<u64>,
-    /// Whether all of them went to one stream.
-    is_of_one_stream: bool,
+    /// The number of streams that they went to.
+    users: usize,
 }
 
 impl Seen {
@@ -92,7 +92,7 @@ impl Seen {
         let granted = entry(&mut self.grants, stream, 0);
         *granted += 1;
         if *granted == 1 {
-            self.is_of_one_stream = self.grants.iter().filter(|&&granted| granted > 0).count() == 1;
+            self.users += 1;
         }
     }
 
@@ -220,7 +220,7 @@ impl Shard {
             }
             let point = self.plain_point(id);
             let idle = point.is_none_or(|point| self.seen.is_over(point));
-            if *is_idle.get_or_insert(idle) != idle && !(in_order && self.seen.is_of_one_stream) {
+            if *is_idle.get_or_insert(idle) != idle && !(in_order && self.seen.users == 1) {
                 return None;
             }
             if let Some(point) = point {

@@ -293,15 +293,20 @@ pub(super) mod tests {
         }
     }
 
-    /// Has a home grow for a request, as a plan does.
+    /// Has a home grow for a request of its own stream, as a plan does.
     pub(crate) fn grow(shard: &mut Shard, bytes: u64, joins: bool) -> Grant {
+        grow_for(shard, bytes, joins, OWN.stream)
+    }
+
+    /// Has a home grow for a request of a stream.
+    pub(crate) fn grow_for(shard: &mut Shard, bytes: u64, joins: bool, stream: StreamId) -> Grant {
         let request = want(bytes);
         let length = if request.side == Side::Small { 2 * MIB } else { request.rounded };
         let growth = shard.growth(length, joins).unwrap_or_else(|| panic!("{bytes} bytes fit nowhere"));
         let missing = growth.missing.next_multiple_of(2 * MIB);
         let ground = shard.claim_growth(&growth, missing).unwrap_or_else(|| panic!("{growth:?} is as it was"));
         map(shard, growth.slot, (growth.begin, growth.begin + missing), Role::Home);
-        let grant = shard.serve_growth(ground, &request, 0, (OWN.stream, LastUse::NEVER));
+        let grant = shard.serve_growth(ground, &request, 0, (stream, LastUse::NEVER));
         settle(shard);
         grant
     }

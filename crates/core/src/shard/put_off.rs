@@ -270,7 +270,7 @@ mod tests {
 
     use super::*;
     use crate::shard::Requester;
-    use crate::shard::home::tests::{SMALL, bare, free, grow, settle, want};
+    use crate::shard::home::tests::{SMALL, bare, free, grow, grow_for, settle, want};
     use crate::units::MIB;
 
     /// Returns a shard whose home has 6 MiB, all of them free.
@@ -315,24 +315,27 @@ mod tests {
         }
     }
 
-    /// A stream frees and asks again beside memory that says it was another stream's. That memory says no wrong use
-    /// afterwards, and whoever asks for it next knows whom to ask.
+    /// A stream frees and asks again next to memory that nobody has used, in a home that another stream opened. That
+    /// memory says no wrong use afterwards, and whoever asks for it next knows whom to ask.
     #[test]
     fn memory_behind_gets_the_use_of_the_stream_that_had_it() {
         let (mut shard, _) = bare();
-        let first = grow(&mut shard, 3 * MIB, true).block;
-        free(&mut shard, first, 3);
-        shard.see_reached([Tick(9), Tick(4)].into_iter());
         let by = Requester::in_order(StreamId(1));
-        let held = |shard: &mut Shard| shard.allocate(&want(3 * MIB), 0, by).expect("it is free");
-        let mut block = held(&mut shard).block;
+        let mut block = grow_for(&mut shard, 3 * MIB, true, by.stream).block;
+        // The first free is known to be over: only later ones are to be asked for.
+        shard.see_reached([Tick(0), Tick(4)].into_iter());
         for tick in 4..8 {
+            if tick == 5 {
+                // As memory is that nobody has had yet: the first free of a shard is not put off.
+                let rest = shard.blocks[block].next;
+                (shard.blocks[rest].user, shard.blocks[rest].last_use) = (StreamId(0), LastUse::NEVER);
+                shard.see_reached([Tick(0), Tick(5)].into_iter());
+            }
             shard.free(block, Tick(tick), 0);
-            block = held(&mut shard).block;
+            block = shard.allocate(&want(3 * MIB), 0, by).expect("it is free").block;
         }
-        let rest = shard.blocks[block].next;
-        let point = shard.last_point(rest);
-        assert!(point.stream == StreamId(1) || point.tick <= Tick(3), "{point:?}");
+        let point = shard.last_point(shard.blocks[block].next);
+        assert!(point.stream == by.stream || point.tick == Tick::ZERO, "{point:?}");
         assert_eq!(shard.streams_behind().collect::<alloc::vec::Vec<_>>(), [StreamId(1)]);
     }
 }

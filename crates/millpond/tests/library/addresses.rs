@@ -51,6 +51,24 @@ fn pools_that_come_and_go_are_all_served() {
     }
 }
 
+/// A graph may still run when its pool is over, and no tick says so: the next pool leaves its memory alone.
+#[test]
+fn the_memory_of_a_graph_stays_when_its_pool_is_over() {
+    for is_captured in [false, true] {
+        let allocator = on(&Sim::new(), "policy:paged");
+        let stream = allocator.create_stream().unwrap();
+        let [first, second] = [(); 2].map(|()| allocator.create_pool().unwrap());
+        let inside = first.stream(stream.id()).unwrap();
+        let capture = is_captured.then(|| inside.begin_capture().unwrap());
+        drop(inside.allocate(4 * MIB).unwrap());
+        drop((capture, inside, first));
+        let left = allocator.memory_reserved();
+        let _held = second.stream(stream.id()).unwrap().allocate(4 * MIB).unwrap();
+        assert_eq!(allocator.memory_reserved(), if is_captured { 2 * left } else { left }, "captured: {is_captured}");
+        allocator.check();
+    }
+}
+
 /// Serves streams and pools in turn, of which all stay, each with blocks of these sizes.
 fn serve_many(sim: &Sim, conf: &str, count: usize, sizes: &[u64]) {
     let allocator = on(sim, conf);
