@@ -36,7 +36,8 @@ impl Slabs {
         self.each().flat_map(FreeIndex::iter)
     }
 
-    /// Returns the free blocks in the slabs of each stream.
+    /// Returns the free blocks in the slabs of each stream. Costs a look at each stream that ever had a slab, unless no
+    /// block is free.
     pub(super) fn each(&self) -> impl Iterator<Item = &FreeIndex> {
         let streams = if self.blocks == 0 { &[][..] } else { &self.streams };
         streams.iter().filter(|index| !index.is_empty())

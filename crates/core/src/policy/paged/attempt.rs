@@ -63,7 +63,8 @@ impl Coordinator {
         streams
     }
 
-    /// Takes in how far the streams were at a time, and marks those of which a tick was closed then.
+    /// Takes in how far the streams were at a time, and marks those of which a tick was closed then. Costs a look at each
+    /// home for each of them.
     pub(crate) fn note_pace(&mut self, reached: &[Point], (closed, time): (&[Point], u64), shards: &mut dyn Shards) {
         if self.traits.source != Source::Pages {
             return;
