@@ -22,7 +22,12 @@ pub(crate) struct Pending {
     /// By stream, in order of ticks.
     queues: Vec<VecDeque<Waiter>>,
     waiters: usize,
+    /// By stream.
     reached: Vec<Tick>,
+    /// The streams that have come further, in order: the newest times, as many as there are streams.
+    news: VecDeque<StreamId>,
+    /// The number of times before those.
+    old_news: u64,
     /// By stream, the last tick that was there when the stream was asked how far it is.
     asked: Vec<Tick>,
     /// By stream, the tick that only a submit closes; no entry where the driver closes ticks.
@@ -102,7 +107,26 @@ impl Pending {
         let most = self.captured.get(&stream).map_or(u64::MAX, |open| open.0.saturating_sub(1));
         let tick = tick.min(Tick(most));
         let known = &mut self.reached[stream.0 as usize];
-        *known = tick.max(*known);
+        if tick > *known {
+            *known = tick;
+            self.news.push_back(stream);
+            if self.news.len() > self.reached.len() {
+                self.news.pop_front();
+                self.old_news += 1;
+            }
+        }
+    }
+
+    /// Returns how far streams have come since there were so many news, of each the newest tick, and how many news
+    /// there are.
+    pub(crate) fn news(&self, seen: u64) -> (impl Iterator<Item = Point>, u64) {
+        let (all, first) = match seen.checked_sub(self.old_news) {
+            Some(first) => (0, first as usize),
+            None => (self.reached.len() as u32, self.news.len()),
+        };
+        let streams = (0..all).map(StreamId).chain(self.news.range(first..).copied());
+        let points = streams.map(|stream| Point { stream, tick: self.reached(stream) });
+        (points, self.old_news + self.news.len() as u64)
     }
 
     /// Notes that a stream was asked how far it is when there was this tick already.
@@ -134,11 +158,6 @@ impl Pending {
     /// Returns the newest tick of a stream that is known to be reached.
     pub(crate) fn reached(&self, stream: StreamId) -> Tick {
         self.reached[stream.0 as usize]
-    }
-
-    /// Returns the newest ticks that are known to be reached, by the number of the stream.
-    pub(crate) fn all_reached(&self) -> impl Iterator<Item = Tick> {
-        self.reached.iter().copied()
     }
 
     /// Returns whether a point is known to be reached.

@@ -75,11 +75,14 @@ impl Coordinator {
         }
     }
 
-    /// Tells a home how far the streams are known to be.
+    /// Tells a home how far streams have come since it was told last. Costs a look at each time that one has come
+    /// further, or at each stream if those are fewer.
     pub(crate) fn tell_reached(&self, home: ShardId, shards: &mut dyn Shards) {
         let early = self.early();
         shards.with(home, |home| {
-            home.see_reached(self.pending.all_reached().map(|tick| Tick(tick.0.saturating_add(early))));
+            let (news, all) = self.pending.news(*home.news_seen());
+            *home.news_seen() = all;
+            home.see_reached(news.map(|point| Point { tick: Tick(point.tick.0.saturating_add(early)), ..point }));
         });
     }
 

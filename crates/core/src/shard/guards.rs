@@ -47,8 +47,9 @@ impl Requester {
 /// What a home has seen of the streams, by the number of the stream.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// The ticks that are known to be reached.
+    /// The ticks that are known to be reached, and how many of the coordinator's news of that were seen.
     reached: Vec<Tick>,
+    news: u64,
     /// The latest tick up to which a stream has used memory that was free by then.
     latest: Vec<Tick>,
     /// The streams that are not known to have reached that tick.
@@ -74,17 +75,18 @@ impl Seen {
         }
     }
 
-    /// Takes in up to which ticks the streams are known to be done, by the number of the stream. Returns whether one
-    /// has come further.
-    fn see_reached(&mut self, reached: impl Iterator<Item = Tick>) -> bool {
+    /// Takes in up to which points streams are known to be done. Returns whether one has come further.
+    fn see_reached(&mut self, reached: impl Iterator<Item = Point>) -> bool {
         let mut is_news = false;
-        for (stream, tick) in (0..).map(StreamId).zip(reached) {
+        for Point { stream, tick } in reached {
             let known = entry(&mut self.reached, stream, Tick::ZERO);
-            is_news |= tick > *known;
-            *known = tick.max(*known);
+            if tick > *known {
+                (*known, is_news) = (tick, true);
+                if self.latest.get(stream.0 as usize).is_some_and(|latest| *latest <= tick) {
+                    self.behind.remove(&stream);
+                }
+            }
         }
-        let Self { reached, latest, behind, .. } = self;
-        behind.retain(|stream| reached.get(stream.0 as usize).is_none_or(|tick| *tick < latest[stream.0 as usize]));
         is_news
     }
 
@@ -353,13 +355,18 @@ impl Shard {
         }
     }
 
-    /// Takes in up to which ticks the streams are known to be done, by the number of the stream, and forgets the guards
-    /// that are over by that. Costs a look at each guard if a stream has come further.
-    pub(crate) fn see_reached(&mut self, reached: impl Iterator<Item = Tick>) {
+    /// Takes in up to which points streams are known to be done, and forgets the guards that are over by that. Costs a
+    /// look at each guard if a stream has come further.
+    pub(crate) fn see_reached(&mut self, reached: impl Iterator<Item = Point>) {
         if self.seen.see_reached(reached) {
             let Self { seen, guards, .. } = self;
             guards.prune(|point| seen.is_over(point));
         }
+    }
+
+    /// Returns how many of the coordinator's news of streams the home has seen, which is changed with it.
+    pub(crate) fn news_seen(&mut self) -> &mut u64 {
+        &mut self.seen.news
     }
 
     /// Returns the streams that free memory may have to wait for.

@@ -63,18 +63,18 @@ impl Coordinator {
         streams
     }
 
-    /// Takes in how far the streams were at a time, and marks those of which a tick was closed then. Costs a look at each
-    /// home for each of them.
+    /// Takes in how far the streams were at a time, by the number of the stream, and marks those of which a tick was
+    /// closed then. Costs a look at each home for each of those.
     pub(crate) fn note_pace(&mut self, reached: &[Point], (closed, time): (&[Point], u64), shards: &mut dyn Shards) {
         if self.traits.source != Source::Pages {
             return;
         }
         self.paging.pace.look(reached, time);
-        let homes: Vec<_> = self.shard_ids().filter(|&id| self.traits_of(id).source == Source::Pages).collect();
         for &point in closed {
-            let granted = |&id: &ShardId| shards.with(id, |home| home.grants_to(point.stream));
-            let granted = homes.iter().map(granted).sum();
-            let is_reached = reached.iter().any(|at| at.stream == point.stream && at.tick >= point.tick);
+            let homes = self.shard_ids().filter(|&id| self.traits_of(id).source == Source::Pages);
+            let granted = homes.map(|id| shards.with(id, |home| home.grants_to(point.stream))).sum();
+            let at = reached.binary_search_by_key(&point.stream, |at| at.stream);
+            let is_reached = at.is_ok_and(|at| reached[at].tick >= point.tick);
             self.paging.pace.mark(point, is_reached, granted);
         }
     }

@@ -16,7 +16,7 @@
 //!
 //! This module knows no blocks and no clock: ticks, numbers of grants and times are told to it.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId, Tick};
@@ -26,7 +26,7 @@ use crate::stats::Sharing;
 
 /// The most marks of a stream that are outstanding. A stream that is farther behind gets no more.
 const MARKS_MAX: usize = 64;
-/// The number of spans of a stream that are remembered.
+/// The number of spans that are remembered: of a stream those that are not counted yet, and for each stream of all.
 const SPANS_MAX: usize = 32;
 /// The least work of a span that is counted: a shorter one says more of when streams were looked at.
 const WORK_LEAST: u64 = 8;
@@ -121,28 +121,29 @@ struct Lane {
     blur: u64,
     /// Whether the stream waits for others behind its last mark.
     waits: bool,
-    spans: VecDeque<Span>,
-    /// The number of spans, the last ones, that are not counted.
-    uncounted: usize,
+    /// The last spans that are not counted.
+    uncounted: VecDeque<Span>,
     /// What was counted last, and is not long enough yet.
     row: Option<Row>,
 }
 
 impl Lane {
-    /// Takes in how far the stream is, which was asked `blur` nanoseconds ago for the last time.
-    fn reach(&mut self, tick: Tick, now: u64, blur: u64) {
+    /// Takes in how far the stream is, which was asked `blur` nanoseconds ago for the last time. Returns what it has
+    /// done since its last mark that was reached, if that took any time.
+    fn reach(&mut self, tick: Tick, now: u64, blur: u64) -> Option<Span> {
         let reached = self.marks.partition_point(|mark| mark.tick <= tick);
-        let Some(last) = reached.checked_sub(1).map(|at| self.marks[at]) else { return };
+        let last = self.marks[reached.checked_sub(1)?];
         let vague = self.marks.drain(..reached).any(|mark| mark.vague);
         let span = Span { begin: self.since, end: now, work: last.work - self.passed, vague, blurs: (self.blur, blur) };
         (self.passed, self.since, self.blur) = (last.work, now, blur);
-        if span.end > span.begin {
-            if self.spans.len() == SPANS_MAX {
-                self.spans.pop_front();
-            }
-            self.spans.push_back(span);
-            self.uncounted = (self.uncounted + 1).min(SPANS_MAX);
+        if span.end <= span.begin {
+            return None;
         }
+        if self.uncounted.len() == SPANS_MAX {
+            self.uncounted.pop_front();
+        }
+        self.uncounted.push_back(span);
+        Some(span)
     }
 
     /// Sets a mark behind all work that is queued. Work that is done needs none.
@@ -169,18 +170,9 @@ impl Lane {
         self.waits = false;
     }
 
-    /// Returns the time up to which it is known what the stream has done.
-    fn known_until(&self, now: u64) -> u64 {
-        if self.marks.is_empty() { now } else { self.since }
-    }
-
-    /// Returns the work between two times, as if each span went on evenly.
-    fn work_between(&self, begin: u64, end: u64) -> f64 {
-        let inside = |span: &Span| {
-            let both = span.end.min(end).saturating_sub(span.begin.max(begin));
-            span.work as f64 * both as f64 / (span.end - span.begin) as f64
-        };
-        self.spans.iter().rev().take_while(|span| span.end > begin).map(inside).sum()
+    /// Returns the time up to which it is known what the stream has done, unless that is now.
+    fn known_until(&self) -> Option<u64> {
+        if self.marks.is_empty() { None } else { Some(self.since) }
     }
 }
 
@@ -188,6 +180,12 @@ impl Lane {
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     lanes: BTreeMap<StreamId, Lane>,
+    /// The streams with marks, by the time up to which it is known what they have done.
+    behind: BTreeSet<(u64, StreamId)>,
+    /// The streams with spans that are not counted.
+    uncounted: BTreeSet<StreamId>,
+    /// What the streams have done, in order of the ends.
+    spans: VecDeque<(StreamId, Span)>,
     seen: Seen,
     counted: u32,
     /// What the last conclusions speak for, and how many of them in a row.
@@ -199,7 +197,8 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Takes in how far streams were at a time.
+    /// Takes in how far streams were at a time. Costs a look at these, at those with spans that are not counted, and for
+    /// each that is counted at all spans of its time.
     pub(super) fn look(&mut self, reached: &[Point], now: u64) {
         let is_first = self.now.is_none();
         let blur = self.now.map_or(0, |before| now.saturating_sub(before));
@@ -210,19 +209,36 @@ impl Pace {
         if is_first {
             return;
         }
-        for point in reached {
-            if let Some(lane) = self.lanes.get_mut(&point.stream) {
-                lane.reach(point.tick, now, blur);
+        for &Point { stream, tick } in reached {
+            if let Some(span) = self.change(stream, |lane| lane.reach(tick, now, blur)).flatten() {
+                self.spans.push_back((stream, span));
+                self.uncounted.insert(stream);
             }
         }
+        let too_many = self.spans.len().saturating_sub(SPANS_MAX * self.lanes.len());
+        self.spans.drain(..too_many);
         self.count(now);
+    }
+
+    /// Changes what is known of a stream, if anything is.
+    fn change<R>(&mut self, stream: StreamId, change: impl FnOnce(&mut Lane) -> R) -> Option<R> {
+        let lane = self.lanes.get_mut(&stream)?;
+        let before = lane.known_until();
+        let result = change(lane);
+        let after = lane.known_until();
+        if before != after {
+            before.map(|until| self.behind.remove(&(until, stream)));
+            self.behind.extend(after.map(|until| (until, stream)));
+        }
+        Some(result)
     }
 
     /// Notes that a number of blocks was granted to a stream so far, whose work is what the device does before it
     /// reaches a tick, and that the tick is reached or not.
     pub(super) fn mark(&mut self, point: Point, is_reached: bool, work: u64) {
         if let Some(now) = self.now {
-            self.lanes.entry(point.stream).or_default().mark((point.tick, is_reached), work, now);
+            self.lanes.entry(point.stream).or_default();
+            self.change(point.stream, |lane| lane.mark((point.tick, is_reached), work, now));
         }
     }
 
@@ -248,24 +264,34 @@ impl Pace {
     /// Counts the spans in which it is known what the other streams have done.
     fn count(&mut self, now: u64) {
         let mut known = Vec::new();
-        for (&id, lane) in self.lanes.iter().filter(|(_, lane)| lane.uncounted > 0) {
-            let others = || self.lanes.iter().filter(|(other, _)| **other != id).map(|(_, lane)| lane);
-            let until = others().map(|lane| lane.known_until(now)).min().unwrap_or(now);
-            let uncounted = lane.spans.iter().skip(lane.spans.len() - lane.uncounted);
-            for span in uncounted.take_while(|span| span.end <= until) {
-                let others = others().map(|lane| lane.work_between(span.begin, span.end)).sum::<f64>();
-                known.push((id, Row { span: *span, others }));
-            }
+        for &id in &self.uncounted {
+            let other = self.behind.iter().find(|(_, other)| *other != id);
+            let until = other.map_or(now, |(until, _)| *until);
+            let counted = self.lanes[&id].uncounted.iter().take_while(|span| span.end <= until);
+            known.extend(counted.map(|span| (id, Row { span: *span, others: self.others_work(id, span) })));
         }
         for (id, row) in known {
             let Some(lane) = self.lanes.get_mut(&id) else { continue };
-            lane.uncounted -= 1;
+            lane.uncounted.pop_front();
+            if lane.uncounted.is_empty() {
+                self.uncounted.remove(&id);
+            }
             let row = lane.row.take().map_or(row, |before| before.and(row));
             if row.span.vague {
                 continue;
             }
             if row.is_sharp() { self.add(&row) } else { lane.row = Some(row) }
         }
+    }
+
+    /// Returns the work of the other streams during a span of one, as if each of theirs went on evenly.
+    fn others_work(&self, of: StreamId, during: &Span) -> f64 {
+        let since = self.spans.iter().rev().take_while(|(_, span)| span.end > during.begin);
+        let inside = |(_, span): &(StreamId, Span)| {
+            let both = span.end.min(during.end).saturating_sub(span.begin.max(during.begin));
+            span.work as f64 * both as f64 / (span.end - span.begin) as f64
+        };
+        since.filter(|(stream, _)| *stream != of).map(inside).sum()
     }
 
     fn add(&mut self, row: &Row) {
@@ -471,7 +497,8 @@ mod tests {
         world.work(&[0, 1, 2], 20);
         world.pace.mark(Point { stream: StreamId(0), tick: Tick(5000) }, false, 7);
         let lane = &world.pace.lanes[&StreamId(0)];
-        assert_eq!((lane.passed, lane.marks.len(), lane.spans.len()), (7, 0, 0));
+        assert_eq!((lane.passed, lane.marks.len(), lane.uncounted.len()), (7, 0, 0));
+        assert!(world.pace.behind.iter().all(|(_, stream)| *stream != StreamId(0)));
         world.done[0] = 5000;
         world.work(&[0, 1, 2], 20);
     }
@@ -490,7 +517,15 @@ mod tests {
             pace.look(&[at(tick)], 500 + tick);
             pace.mark(at(500 + tick), false, 500 + tick);
         }
-        let lane = &pace.lanes[&StreamId(0)];
-        assert!(lane.spans.len() <= SPANS_MAX, "{lane:?}");
+        assert!(pace.spans.len() <= SPANS_MAX, "{pace:?}");
+        // A stream that stands still holds up the count of the others.
+        pace.mark(at(2000), false, 2000);
+        pace.mark(Point { stream: StreamId(1), tick: Tick(1) }, false, 1);
+        for tick in 2000..2500 {
+            pace.look(&[at(tick)], tick);
+            pace.mark(at(tick + 1), false, tick + 1);
+        }
+        assert_eq!(pace.lanes[&StreamId(0)].uncounted.len(), SPANS_MAX);
+        assert_eq!(pace.spans.len(), 2 * SPANS_MAX);
     }
 }
