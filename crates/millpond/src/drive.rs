@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use millpond_backend::{Backend, BackendError, ClassId, Closing, Fault, Point, StreamId, Tick};
-use millpond_core::{Coordinator, Grant, Outcome, Plan, ShardId, Step, Want};
+use millpond_core::{Coordinator, Grant, Outcome, Plan, ShardId, Shards, Step, Want};
 
 use crate::error::{Error, OutOfMemory};
 use crate::explain::Facts;
@@ -182,6 +182,7 @@ impl<B: Backend> State<B> {
         let noted = self.sinks.watching.is_on().then(|| outcome.clone());
         coordinator.learn(plan, outcome, shards);
         if let Some(outcome) = noted {
+            shards.let_go();
             self.done(coordinator, step, &outcome, pages);
         }
     }

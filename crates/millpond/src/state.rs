@@ -109,9 +109,12 @@ impl<B: Backend> Shards for LockedShards<'_, B> {
     }
 }
 
-/// The shards for a plan, which in some steps needs all of them locked together.
+/// The shards for a plan, which visits one of them several times in a row, and in some steps needs all of them locked
+/// together.
 pub(crate) struct HeldShards<'a, B: Backend> {
     state: &'a State<B>,
+    /// The lock of the lane that was visited last.
+    last: Option<(ShardId, Guard<'a, LaneState<B>>)>,
     /// The locks of all lanes in order, while they are held together. No other thread waits for a lane while it holds
     /// one, and no lane is opened meanwhile, because the coordinator's lock is held.
     held: Vec<Guard<'a, LaneState<B>>>,
@@ -119,7 +122,7 @@ pub(crate) struct HeldShards<'a, B: Backend> {
 
 impl<'a, B: Backend> HeldShards<'a, B> {
     pub(crate) fn new(state: &'a State<B>) -> Self {
-        Self { state, held: Vec::new() }
+        Self { state, last: None, held: Vec::new() }
     }
 
     /// Returns the lanes, if they are held.
@@ -130,10 +133,15 @@ impl<'a, B: Backend> HeldShards<'a, B> {
 
 impl<B: Backend> Shards for HeldShards<'_, B> {
     fn visit(&mut self, shard: ShardId, f: &mut dyn FnMut(&mut Shard)) {
-        match self.held.get_mut(shard.0 as usize) {
-            Some(lane) => lane.visit(f),
-            None => self.state.lane(shard).lock().visit(f),
+        if let Some(lane) = self.held.get_mut(shard.0 as usize) {
+            return lane.visit(f);
         }
+        if self.last.as_ref().is_none_or(|(last, _)| *last != shard) {
+            // One lane at a time.
+            self.last = None;
+            self.last = Some((shard, self.state.lane(shard).lock()));
+        }
+        self.last.iter_mut().for_each(|(_, lane)| lane.visit(f));
     }
 
     fn add_holders(&mut self, holders: &mut VecDeque<ShardId>) {
@@ -142,11 +150,13 @@ impl<B: Backend> Shards for HeldShards<'_, B> {
 
     fn hold(&mut self) {
         if self.held.is_empty() {
+            self.last = None;
             self.held.extend(self.state.lanes().map(Lane::lock));
         }
     }
 
     fn let_go(&mut self) {
+        self.last = None;
         self.held.clear();
     }
 }
