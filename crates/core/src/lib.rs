@@ -34,8 +34,8 @@ pub mod units;
 pub use books::Points;
 pub use books::ledger::WasteLedger;
 pub use coordinator::{
-    Checkpoint, Coordinator, DeviceFacts, FreeRange, Obstacle, Outcome, PageCall, Pin, Plan, Relief, Report, Restored,
-    Shards, Step,
+    Checkpoint, Coordinator, DeviceFacts, FreeRange, Obstacle, Outcome, PageCall, Pin, Plan, Polled, Relief, Report,
+    Restored, Shards, Step,
 };
 pub use ids::{BlockId, PageId, Place, PoolId, SegmentId, ShardId, Side, Slot};
 pub use last_use::LastUse;

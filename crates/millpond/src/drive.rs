@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use millpond_backend::{Backend, BackendError, ClassId, Closing, Fault, Point, StreamId, Tick};
-use millpond_core::{Coordinator, Grant, Outcome, Plan, ShardId, Shards, Step, Want};
+use millpond_core::{Coordinator, Grant, Outcome, Plan, Polled, ShardId, Shards, Step, Want};
 
 use crate::error::{Error, OutOfMemory};
 use crate::explain::Facts;
@@ -81,21 +81,19 @@ pub(crate) enum Ending {
 }
 
 impl<B: Backend> State<B> {
-    /// Serves a request that missed in its shard.
+    /// Serves a request that missed in its shard, whose [`changes`](millpond_core::Shard::changes) were so many then.
     #[cold]
     pub(crate) fn miss<'a>(
         this: &'a Arc<Self>,
         lane: &'a Lane<B>,
-        want: Want,
+        (want, changes): (Want, u64),
         asked: &Asked,
     ) -> Result<(Grant, &'a Lane<B>), Error<B::Error>> {
-        let mut plan = Plan::allocate(lane.shard, want, this.clocks());
+        let mut plan = Plan::allocate(lane.shard, want, this.clocks()).after_miss(changes);
         plan = plan.for_stream(asked.stream).with_open_tick(lane.mark(&this.backend, asked.stream));
         if this.backend.caps().oversubscribes {
             plan = plan.within_budget();
         }
-        // The lane holds the allocator before the block exists, so that the block is never without it.
-        lane.lock().hold(this);
         match this.run_for(&mut plan, Some(&(lane.shard, want, *asked)))? {
             Ending::Granted(grant) => Ok((grant, lane)),
             Ending::Lent(lender, grant) => {
@@ -253,23 +251,21 @@ impl<B: Backend> State<B> {
     fn polled(&self, streams: &[StreamId]) -> Result<Outcome, Error<B::Error>> {
         match self.backend.caps().closing {
             Closing::Backend => {
-                let mut reached = Vec::with_capacity(streams.len());
-                let mut asked = Vec::with_capacity(streams.len());
-                let mut closed = Vec::new();
-                for &stream in streams {
+                let polled = streams.iter().map(|&stream| {
                     let before = self.backend.open_tick(stream);
-                    reached.push(self.reached(stream)?);
-                    let (shut, last) = ticks_of_query(before, self.backend.open_tick(stream));
-                    closed.extend(shut.map(|tick| Point { stream, tick }));
-                    asked.push(Point { stream, tick: last });
-                }
-                Ok(Outcome::Polled { reached, open: Vec::new(), closed, asked, time: Some(self.time()) })
+                    let reached = self.reached(stream)?.tick;
+                    let (closed, asked) = ticks_of_query(before, self.backend.open_tick(stream));
+                    Ok(Polled { stream, reached, asked, open: None, closed })
+                });
+                let streams = polled.collect::<Result<_, Error<B::Error>>>()?;
+                Ok(Outcome::Polled { streams, time: Some(self.time()) })
             }
             Closing::Submit => {
-                let reached = self.poll(streams)?;
-                let open = |point: &Point| Point { tick: self.backend.mark(point.stream), ..*point };
-                let open: Vec<_> = reached.iter().map(open).collect();
-                Ok(Outcome::Polled { reached, asked: open.clone(), open, closed: Vec::new(), time: None })
+                let polled = self.poll(streams)?.into_iter().map(|Point { stream, tick: reached }| {
+                    let open = self.backend.mark(stream);
+                    Polled { stream, reached, asked: open, open: Some(open), closed: None }
+                });
+                Ok(Outcome::Polled { streams: polled.collect(), time: None })
             }
         }
     }

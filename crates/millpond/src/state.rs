@@ -313,24 +313,25 @@ impl<B: Backend> State<B> {
         let hit = {
             let mut state = lane.lock();
             let hit = state.shard.allocate(want, clock, by);
+            // The lane holds the allocator before the block exists, so that the block is never without it.
+            state.hold(this);
             if let Some(grant) = &hit {
-                state.hold(this);
                 state.granted(asked, want.requested, grant);
             }
-            hit
+            hit.ok_or_else(|| state.shard.changes())
         };
         match hit {
-            Some(grant) => {
+            Ok(grant) => {
                 if grant.unsettled {
                     this.settle(lane.shard);
                 }
                 Ok((grant, lane))
             }
-            None => {
+            Err(changes) => {
                 if this.sinks.is_told() {
                     this.sinks.tell(&Event::Miss { stream: asked.stream, requested: want.requested });
                 }
-                Self::miss(this, lane, *want, asked)
+                Self::miss(this, lane, (*want, changes), asked)
             }
         }
     }

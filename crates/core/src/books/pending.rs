@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, StreamId, Tick};
 
 use super::Points;
+use crate::coordinator::step::Polled;
 use crate::ids::{BlockId, ShardId};
 
 /// A block that waits for a tick of the stream in whose queue it stands.
@@ -129,11 +130,16 @@ impl Pending {
         (points, self.old_news + self.news.len() as u64)
     }
 
-    /// Notes that a stream was asked how far it is when there was this tick already.
-    pub(crate) fn note_asked(&mut self, point: Point) {
-        self.know_stream(point.stream);
-        let known = &mut self.asked[point.stream.0 as usize];
-        *known = point.tick.max(*known);
+    /// Takes in how far a stream is that was asked.
+    pub(crate) fn note_polled(&mut self, polled: &Polled) {
+        let Polled { stream, reached, asked, open, .. } = *polled;
+        self.note_reached(stream, reached);
+        let known = &mut self.asked[stream.0 as usize];
+        *known = asked.max(*known);
+        if let Some(tick) = open {
+            let known = self.open.entry(stream).or_default();
+            *known = tick.max(*known);
+        }
     }
 
     /// Returns whether the device was seen to be behind a point: it is not known to be reached, although its stream was
@@ -141,12 +147,6 @@ impl Pending {
     pub(crate) fn is_behind(&self, point: Point) -> bool {
         let at = point.stream.0 as usize;
         self.reached[at] < point.tick && point.tick <= self.asked[at]
-    }
-
-    /// Notes that a tick is open until the application submits its stream.
-    pub(crate) fn note_open(&mut self, point: Point) {
-        let known = self.open.entry(point.stream).or_default();
-        *known = point.tick.max(*known);
     }
 
     /// Returns whether another stream can wait for a point on the device: whether its tick is closed, as far as is
@@ -263,10 +263,12 @@ mod tests {
     fn a_stream_is_behind_with_what_it_was_asked_for_and_has_not_reached() {
         let mut book = Pending::default();
         let at = |tick| Point { stream: StreamId(1), tick: Tick(tick) };
-        book.note_reached(StreamId(1), Tick(4));
+        let polled =
+            |asked| Polled { stream: StreamId(1), reached: Tick(4), asked: Tick(asked), open: None, closed: None };
+        book.note_polled(&polled(4));
         assert!(!book.is_behind(at(5)), "it was not asked");
-        book.note_asked(at(6));
-        book.note_asked(at(5));
+        book.note_polled(&polled(6));
+        book.note_polled(&polled(5));
         assert_eq!([4, 5, 6, 7].map(|tick| book.is_behind(at(tick))), [false, true, true, false]);
     }
 

@@ -43,7 +43,7 @@ pub use checkpoint::{Checkpoint, Obstacle, Restored};
 pub use plan::Plan;
 pub use relief::Relief;
 pub use report::{FreeRange, Pin, Report};
-pub use step::{Outcome, PageCall, Step};
+pub use step::{Outcome, PageCall, Polled, Step};
 
 /// Access to the shards of an allocator, one at a time. The shell locks a shard for each call.
 ///

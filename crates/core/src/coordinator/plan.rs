@@ -29,7 +29,7 @@ pub(crate) enum Goal {
     Reclaim,
 }
 
-/// What is asked for. It stays as it is for the life of the plan, but for the last two.
+/// What is asked for. It stays as it is for the life of the plan, but for the last three.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) goal: Goal,
@@ -39,6 +39,8 @@ pub(crate) struct Request {
     pub(crate) stream: Option<StreamId>,
     /// The requesting stream's open tick when the request came: lower ticks were submitted.
     pub(crate) open: Tick,
+    /// What [`Shard::changes`](crate::Shard::changes) was when the request missed, until it is searched for again.
+    pub(crate) missed_at: Option<u64>,
     /// How much the device's budget allows until nothing else serves the request.
     pub(crate) allowance: Allowance,
     /// Whether the driver has refused whole pages of an expandable segment: no more than what is missing is mapped.
@@ -97,8 +99,15 @@ pub struct Plan {
 
 impl Plan {
     fn new(goal: Goal, clocks: [u64; 2]) -> Self {
-        let stream = None;
-        let request = Request { goal, clocks, stream, open: Tick::ZERO, allowance: Allowance::Any, is_short: false };
+        let request = Request {
+            goal,
+            clocks,
+            stream: None,
+            open: Tick::ZERO,
+            missed_at: None,
+            allowance: Allowance::Any,
+            is_short: false,
+        };
         Self {
             request,
             standing: Standing::default(),
@@ -124,6 +133,13 @@ impl Plan {
     /// counts as not submitted; without this, so does everything that is not reached.
     pub fn with_open_tick(mut self, open: Tick) -> Self {
         self.request.open = open;
+        self
+    }
+
+    /// Says what [`Shard::changes`](crate::Shard::changes) was when the request missed: while it is the same, there is
+    /// nothing to find.
+    pub fn after_miss(mut self, changes: u64) -> Self {
+        self.request.missed_at = Some(changes);
         self
     }
 
@@ -259,13 +275,12 @@ impl Coordinator {
                 }
                 then.told()
             }
-            (Asked::Points(then), Outcome::Polled { reached, open, closed, asked, time }) => {
-                asked.into_iter().for_each(|point| self.pending.note_asked(point));
+            (Asked::Points(then), Outcome::Polled { streams, time }) => {
                 if let Some(time) = time {
-                    self.note_pace(&reached, (&closed, time), shards);
+                    self.note_pace(&streams, time, shards);
                 }
-                open.into_iter().for_each(|point| self.pending.note_open(point));
-                self.answered(Asked::Points(then), Outcome::Reached(reached), plan, shards)
+                streams.iter().for_each(|polled| self.pending.note_polled(polled));
+                then.told()
             }
             (Asked::Points(then), Outcome::Left(left)) => {
                 self.heed_budget(plan, left);

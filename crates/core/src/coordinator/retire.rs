@@ -80,9 +80,8 @@ impl Coordinator {
     pub(crate) fn tell_reached(&self, home: ShardId, shards: &mut dyn Shards) {
         let early = self.early();
         shards.with(home, |home| {
-            let (news, all) = self.pending.news(*home.news_seen());
-            *home.news_seen() = all;
-            home.see_reached(news.map(|point| Point { tick: Tick(point.tick.0.saturating_add(early)), ..point }));
+            let (news, all) = self.pending.news(home.news_seen());
+            home.see_reached(news.map(|point| Point { tick: Tick(point.tick.0.saturating_add(early)), ..point }), all);
         });
     }
 

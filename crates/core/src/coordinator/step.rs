@@ -155,17 +155,10 @@ pub enum Outcome {
     },
     /// These streams have reached these ticks.
     Reached(Vec<Point>),
-    /// These streams have reached these ticks.
+    /// The streams are this far.
     Polled {
-        /// The newest ticks that are reached.
-        reached: Vec<Point>,
-        /// The ticks that are open until the application submits: no other stream can wait for them on the device. None
-        /// where the device closes ticks.
-        open: Vec<Point>,
-        /// The ticks that were closed by being asked: all work that was queued before is done once they are reached.
-        closed: Vec<Point>,
-        /// The last ticks on which there was any work or freed memory when the streams were asked.
-        asked: Vec<Point>,
+        /// Each stream that was asked, once, in any order.
+        streams: Vec<Polled>,
         /// The time at which that was so, in nanoseconds since any moment. `None` where the application closes ticks,
         /// as those say little of how far the device is.
         time: Option<u64>,
@@ -174,4 +167,20 @@ pub enum Outcome {
     Left(Option<u64>),
     /// The waits are queued. This tick of the waiting stream covers them.
     Waits(Tick),
+}
+
+/// How far a stream is that was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Polled {
+    /// The stream.
+    pub stream: StreamId,
+    /// The newest tick that is reached.
+    pub reached: Tick,
+    /// The last tick on which there was any work or freed memory when the stream was asked.
+    pub asked: Tick,
+    /// The tick that is open until the application submits: no other stream can wait for it on the device. `None` where
+    /// the device closes ticks.
+    pub open: Option<Tick>,
+    /// The tick that was closed by being asked: all work that was queued before is done once it is reached.
+    pub closed: Option<Tick>,
 }

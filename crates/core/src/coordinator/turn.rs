@@ -313,7 +313,7 @@ impl Coordinator {
     }
 
     /// Returns the number of blocks that were freed so far, on all streams.
-    fn frees(&self, shards: &mut dyn Shards) -> u64 {
+    pub(crate) fn frees(&self, shards: &mut dyn Shards) -> u64 {
         self.shard_ids().map(|id| shards.with(id, |shard| shard.frees())).sum()
     }
 }

@@ -77,6 +77,11 @@ impl Shard {
         of(Side::Small) + of(Side::Large)
     }
 
+    /// Returns a number that rises with what may let a request hit that has missed: frees, and news of streams.
+    pub fn changes(&self) -> u64 {
+        self.frees() + self.news_seen()
+    }
+
     /// Returns the number of blocks that were freed so far.
     pub(crate) fn frees(&self) -> u64 {
         Side::BOTH.map(|side| self.meter.totals(side, Counter::Allocation).1).iter().sum()

@@ -355,18 +355,19 @@ impl Shard {
         }
     }
 
-    /// Takes in up to which points streams are known to be done, and forgets the guards that are over by that. Costs a
-    /// look at each guard if a stream has come further.
-    pub(crate) fn see_reached(&mut self, reached: impl Iterator<Item = Point>) {
+    /// Takes in up to which points streams are known to be done, with the number of news that there are then, and forgets
+    /// the guards that are over by that. Costs a look at each guard if a stream has come further.
+    pub(crate) fn see_reached(&mut self, reached: impl Iterator<Item = Point>, news: u64) {
+        self.seen.news = news;
         if self.seen.see_reached(reached) {
             let Self { seen, guards, .. } = self;
             guards.prune(|point| seen.is_over(point));
         }
     }
 
-    /// Returns how many of the coordinator's news of streams the home has seen, which is changed with it.
-    pub(crate) fn news_seen(&mut self) -> &mut u64 {
-        &mut self.seen.news
+    /// Returns how many of the coordinator's news of streams the home has seen.
+    pub(crate) fn news_seen(&self) -> u64 {
+        self.seen.news
     }
 
     /// Returns the streams that free memory may have to wait for.

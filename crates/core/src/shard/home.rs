@@ -441,7 +441,7 @@ pub(super) mod tests {
         assert_eq!(slab(&mut shard, OWN), None, "what is left begins with what another stream uses");
         let other = Requester::in_order(other);
         assert_eq!(slab(&mut shard, other), None, "behind its own part it has what the first stream used");
-        shard.see_reached([point(0, 3)].into_iter());
+        shard.see_reached([point(0, 3)].into_iter(), 1);
         assert_eq!(slab(&mut shard, OWN), None, "the other stream is not done");
         assert_eq!(slab(&mut shard, other), Some(2 * MIB));
         settle(&mut shard);

@@ -299,7 +299,7 @@ mod tests {
     fn a_block_of_a_slab_is_swapped_where_no_other_stream_has_what_is_beside_it() {
         for guarded in [false, true] {
             let (mut shard, whole) = free_home();
-            shard.see_reached(core::iter::once(Point { stream: StreamId(0), tick: Tick(9) }));
+            shard.see_reached(core::iter::once(Point { stream: StreamId(0), tick: Tick(9) }), 1);
             if guarded {
                 guard(&mut shard, whole, 4 * MIB, 6 * MIB);
             }
@@ -323,13 +323,13 @@ mod tests {
         let by = Requester::in_order(StreamId(1));
         let mut block = grow_for(&mut shard, 3 * MIB, true, by.stream).block;
         // The first free is known to be over: only later ones are to be asked for.
-        shard.see_reached(core::iter::once(Point { stream: by.stream, tick: Tick(4) }));
+        shard.see_reached(core::iter::once(Point { stream: by.stream, tick: Tick(4) }), 1);
         for tick in 4..8 {
             if tick == 5 {
                 // As memory is that nobody has had yet: the first free of a shard is not put off.
                 let rest = shard.blocks[block].next;
                 (shard.blocks[rest].user, shard.blocks[rest].last_use) = (StreamId(0), LastUse::NEVER);
-                shard.see_reached(core::iter::once(Point { stream: by.stream, tick: Tick(5) }));
+                shard.see_reached(core::iter::once(Point { stream: by.stream, tick: Tick(5) }), 1);
             }
             shard.free(block, Tick(tick), 0);
             block = shard.allocate(&want(3 * MIB), 0, by).expect("it is free").block;

@@ -5,10 +5,9 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, StreamId};
 
 use super::climb::{Climb, Knows, Times};
-use super::overview::Overview;
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::{Allowance, Plan};
-use crate::coordinator::step::Step;
+use crate::coordinator::step::{Polled, Step};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::ShardId;
 use crate::policy::Source;
@@ -18,7 +17,7 @@ use crate::size::Want;
 impl Coordinator {
     /// Makes one attempt to serve a request that missed.
     pub(super) fn attempt(&mut self, mut climb: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
-        let (_, want) = plan.request.allocation();
+        let (home, want) = plan.request.allocation();
         // What is not known to be over may be. Asking first makes what follows depend on how far the device is, and not
         // on which plan asked last.
         if climb.knows.times == Times::Unasked {
@@ -26,13 +25,13 @@ impl Coordinator {
             // Where there is nobody to ask, it is told what time it is.
             return climb.again().after(Step::Poll(self.streams_to_ask(plan, shards)));
         }
-        let (found, overview) = self.retire_and_find(&mut climb.knows, plan, shards);
-        if let Some(grant) = found {
+        let frees = self.frees(shards);
+        if let Some(grant) = self.retire_and_find(&mut climb.knows, plan, shards) {
             return Phase::end(Step::Grant(grant));
         }
         self.begin_attempt(plan);
         if !plan.standing.keeps_turn() {
-            self.note_frees(plan, overview.frees);
+            self.note_frees(plan, frees);
         }
         if !self.headroom.could_hold(want.rounded) {
             // No wait would help.
@@ -45,6 +44,7 @@ impl Coordinator {
         let is_rejected =
             self.settings.throw_on_oom && !climb.knows.lacks.new_pages && plan.request.allowance.most().is_none();
         climb.knows.lacks.budget = plan.request.allowance == Allowance::Unasked;
+        let overview = self.overview(home, self.requester_of(plan).stream, shards);
         match self.find_way(climb.clone(), &overview, plan, shards) {
             Some(turned) => turned,
             // Neither idle memory nor what may be created suffices: refused at once, where that is asked for.
@@ -63,38 +63,30 @@ impl Coordinator {
         streams
     }
 
-    /// Takes in how far the streams were at a time, by the number of the stream, and marks those of which a tick was
-    /// closed then. Costs a look at each home for each of those.
-    pub(crate) fn note_pace(&mut self, reached: &[Point], (closed, time): (&[Point], u64), shards: &mut dyn Shards) {
+    /// Takes in how far streams were at a time, and marks those of which a tick was closed then. Costs a look at each
+    /// home for each of those.
+    pub(crate) fn note_pace(&mut self, streams: &[Polled], time: u64, shards: &mut dyn Shards) {
         if self.traits.source != Source::Pages {
             return;
         }
-        self.paging.pace.look(reached, time);
-        for &point in closed {
+        self.paging.pace.look(streams.iter().map(|at| Point { stream: at.stream, tick: at.reached }), time);
+        for at in streams {
+            let Some(tick) = at.closed else { continue };
             let homes = self.shard_ids().filter(|&id| self.traits_of(id).source == Source::Pages);
-            let granted = homes.map(|id| shards.with(id, |home| home.grants_to(point.stream))).sum();
-            let at = reached.binary_search_by_key(&point.stream, |at| at.stream);
-            let is_reached = at.is_ok_and(|at| reached[at].tick >= point.tick);
-            self.paging.pace.mark(point, is_reached, granted);
+            let granted = homes.map(|id| shards.with(id, |home| home.grants_to(at.stream))).sum();
+            self.paging.pace.mark(Point { stream: at.stream, tick }, at.reached >= tick, granted);
         }
     }
 
     /// Makes free the blocks whose points are reached by now, which no plan waits for any more and which therefore must
-    /// not be missed; what another plan was told is among it. Then looks for a free block, if there is any news. Also
-    /// returns what there was to see of all streams before that look.
-    fn retire_and_find(
-        &mut self,
-        knows: &mut Knows,
-        plan: &Plan,
-        shards: &mut dyn Shards,
-    ) -> (Option<Grant>, Overview) {
+    /// not be missed; what another plan was told is among it. Then looks for a free block, if there is any news.
+    fn retire_and_find(&mut self, knows: &mut Knows, plan: &Plan, shards: &mut dyn Shards) -> Option<Grant> {
         let waiters = self.pending.waiters();
         self.retire_pending(plan.request.clocks, shards);
-        let (shard, _) = plan.request.allocation();
-        let overview = self.overview(shard, self.requester_of(plan).stream, shards);
+        self.tell_reached(plan.request.allocation().0, shards);
         let was_told = core::mem::replace(&mut knows.times, Times::Seen) == Times::Told;
         let has_news = was_told || self.pending.waiters() != waiters;
-        (if has_news { self.find(plan, shards) } else { None }, overview)
+        if has_news { self.find(plan, shards) } else { None }
     }
 
     /// Returns the most bytes that were live in the shard's pool since the program began anew, or will be once the

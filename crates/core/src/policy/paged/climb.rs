@@ -217,6 +217,7 @@ impl Coordinator {
     pub(in crate::policy) fn climb_pages(&mut self, climb: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let next = || policy::Climb::Pages(Climb { rung: climb.rung.next(), knows: climb.knows.clone() });
         match climb.rung {
+            Rung::Search if self.is_as_missed(plan, shards) => Phase::Climb(next()).turn(),
             Rung::Search => self.search(plan, Phase::Climb(next()), shards),
             Rung::Collect => self.collect(next(), plan, shards),
             Rung::Grow(_) => self.attempt(climb, plan, shards),
@@ -240,6 +241,12 @@ impl Coordinator {
                 self.refuse(policy::Climb::Pages(climb.restart()), turn, plan, shards)
             }
         }
+    }
+
+    /// Returns whether nothing has happened in the home since the request missed there, the first time that it is asked.
+    fn is_as_missed(&self, plan: &mut Plan, shards: &mut dyn Shards) -> bool {
+        let (home, _) = plan.request.allocation();
+        plan.request.missed_at.take().is_some_and(|changes| changes == shards.with(home, |home| home.changes()))
     }
 
     /// Goes on from an attempt that nothing has served: tries again when others have released memory, or else waits

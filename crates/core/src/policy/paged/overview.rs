@@ -11,22 +11,18 @@ use millpond_backend::{Point, StreamId};
 pub(super) struct Overview {
     /// The bytes live in the pool of the request.
     pub(super) live_bytes: u64,
-    /// The number of blocks that were freed so far, in all pools.
-    pub(super) frees: u64,
     /// Whether the device still uses free memory of the pool that the stream would have to wait for.
     pub(super) is_behind: bool,
 }
 
 impl Coordinator {
-    /// Forgets the guards that are over, and returns what the home looks like then, for a request of a stream.
-    pub(super) fn overview(&mut self, home: ShardId, stream: StreamId, shards: &mut dyn Shards) -> Overview {
-        self.tell_reached(home, shards);
+    /// Returns what the home looks like for a request of a stream.
+    pub(super) fn overview(&self, home: ShardId, stream: StreamId, shards: &mut dyn Shards) -> Overview {
         let asks = self.paging.growth == Growth::Balanced;
-        let frees = self.shard_ids().map(|id| shards.with(id, |shard| shard.frees())).sum();
         shards.with(home, |shard| {
             let is_behind = |point: Point| point.stream != stream && self.pending.is_behind(point);
             let is_behind = asks && shard.latest_points().any(is_behind) && shard.free_points().any(is_behind);
-            Overview { live_bytes: shard.live_bytes(), frees, is_behind }
+            Overview { live_bytes: shard.live_bytes(), is_behind }
         })
     }
 }

@@ -16,7 +16,7 @@
 //!
 //! This module knows no blocks and no clock: ticks, numbers of grants and times are told to it.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId, Tick};
@@ -179,7 +179,8 @@ impl Lane {
 /// How fast streams come on.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    lanes: BTreeMap<StreamId, Lane>,
+    /// By the number of the stream.
+    lanes: Vec<Lane>,
     /// The streams with marks, by the time up to which it is known what they have done.
     behind: BTreeSet<(u64, StreamId)>,
     /// The streams with spans that are not counted.
@@ -199,7 +200,7 @@ pub(crate) struct Pace {
 impl Pace {
     /// Takes in how far streams were at a time. Costs a look at these, at those with spans that are not counted, and for
     /// each that is counted at all spans of its time.
-    pub(super) fn look(&mut self, reached: &[Point], now: u64) {
+    pub(super) fn look(&mut self, reached: impl Iterator<Item = Point>, now: u64) {
         let is_first = self.now.is_none();
         let blur = self.now.map_or(0, |before| now.saturating_sub(before));
         self.now = Some(now);
@@ -209,7 +210,7 @@ impl Pace {
         if is_first {
             return;
         }
-        for &Point { stream, tick } in reached {
+        for Point { stream, tick } in reached {
             if let Some(span) = self.change(stream, |lane| lane.reach(tick, now, blur)).flatten() {
                 self.spans.push_back((stream, span));
                 self.uncounted.insert(stream);
@@ -222,7 +223,7 @@ impl Pace {
 
     /// Changes what is known of a stream, if anything is.
     fn change<R>(&mut self, stream: StreamId, change: impl FnOnce(&mut Lane) -> R) -> Option<R> {
-        let lane = self.lanes.get_mut(&stream)?;
+        let lane = self.lanes.get_mut(stream.0 as usize)?;
         let before = lane.known_until();
         let result = change(lane);
         let after = lane.known_until();
@@ -237,14 +238,15 @@ impl Pace {
     /// reaches a tick, and that the tick is reached or not.
     pub(super) fn mark(&mut self, point: Point, is_reached: bool, work: u64) {
         if let Some(now) = self.now {
-            self.lanes.entry(point.stream).or_default();
+            let streams = self.lanes.len().max(point.stream.0 as usize + 1);
+            self.lanes.resize_with(streams, Lane::default);
             self.change(point.stream, |lane| lane.mark((point.tick, is_reached), work, now));
         }
     }
 
     /// Notes that a stream waits for others on the device. `covered` is a tick of it that covers the wait.
     pub(super) fn wait(&mut self, stream: StreamId, covered: Tick) {
-        let Some(lane) = self.lanes.get_mut(&stream) else { return };
+        let Some(lane) = self.lanes.get_mut(stream.0 as usize) else { return };
         match lane.marks.back_mut().filter(|mark| mark.tick >= covered) {
             Some(mark) => mark.vague = true,
             None => lane.waits = true,
@@ -267,11 +269,11 @@ impl Pace {
         for &id in &self.uncounted {
             let other = self.behind.iter().find(|(_, other)| *other != id);
             let until = other.map_or(now, |(until, _)| *until);
-            let counted = self.lanes[&id].uncounted.iter().take_while(|span| span.end <= until);
+            let counted = self.lanes[id.0 as usize].uncounted.iter().take_while(|span| span.end <= until);
             known.extend(counted.map(|span| (id, Row { span: *span, others: self.others_work(id, span) })));
         }
         for (id, row) in known {
-            let Some(lane) = self.lanes.get_mut(&id) else { continue };
+            let lane = &mut self.lanes[id.0 as usize];
             lane.uncounted.pop_front();
             if lane.uncounted.is_empty() {
                 self.uncounted.remove(&id);
@@ -363,7 +365,7 @@ mod tests {
                 let each = each_look * if self.side_by_side { 60 } else { 60 / streams.len() as u64 };
                 streams.iter().for_each(|&stream| self.done[stream as usize] += each);
                 let at = |stream: u32| Point { stream: StreamId(stream), tick: Tick(self.done[stream as usize]) };
-                self.pace.look(&[0, 1, 2].map(at), self.now);
+                self.pace.look([0, 1, 2].map(at).into_iter(), self.now);
                 for &stream in streams {
                     let queued = self.done[stream as usize] + 360;
                     self.pace.mark(Point { stream: StreamId(stream), tick: Tick(queued) }, false, queued);
@@ -460,17 +462,17 @@ mod tests {
         for (wait, counted) in [(None, 1), (Some(150), 0), (Some(250), 1)] {
             let mut pace = Pace::default();
             let at = |tick| Point { stream: StreamId(0), tick: Tick(tick) };
-            pace.look(&[at(0)], 1);
+            pace.look([at(0)].into_iter(), 1);
             pace.mark(at(100), false, 100);
-            pace.look(&[at(0)], 2);
+            pace.look([at(0)].into_iter(), 2);
             pace.mark(at(200), false, 200);
             if let Some(tick) = wait {
                 pace.wait(StreamId(0), Tick(tick));
             }
-            pace.look(&[at(0)], 9_900);
-            pace.look(&[at(100)], 10_000);
-            pace.look(&[at(100)], 19_900);
-            pace.look(&[at(200)], 20_000);
+            pace.look([at(0)].into_iter(), 9_900);
+            pace.look([at(100)].into_iter(), 10_000);
+            pace.look([at(100)].into_iter(), 19_900);
+            pace.look([at(200)].into_iter(), 20_000);
             assert_eq!((pace.counted, pace.seen.len()), (counted, counted as usize), "{wait:?}");
         }
     }
@@ -480,11 +482,11 @@ mod tests {
     fn a_row_is_counted_once_it_is_long_beside_what_is_not_known_of_its_ends() {
         let mut pace = Pace::default();
         let at = |tick| Point { stream: StreamId(0), tick: Tick(tick) };
-        pace.look(&[at(0)], 1);
+        pace.look([at(0)].into_iter(), 1);
         (1..=4).for_each(|mark| pace.mark(at(100 * mark), false, 100 * mark));
         let counted =
             [(100, 10_000), (200, 10_100), (300, 10_200), (300, 99_900), (400, 100_000)].map(|(tick, now)| {
-                pace.look(&[at(tick)], now);
+                pace.look([at(tick)].into_iter(), now);
                 pace.counted
             });
         assert_eq!(counted, [0, 0, 0, 0, 1]);
@@ -496,7 +498,7 @@ mod tests {
         let mut world = World::new(true);
         world.work(&[0, 1, 2], 20);
         world.pace.mark(Point { stream: StreamId(0), tick: Tick(5000) }, false, 7);
-        let lane = &world.pace.lanes[&StreamId(0)];
+        let lane = &world.pace.lanes[0];
         assert_eq!((lane.passed, lane.marks.len(), lane.uncounted.len()), (7, 0, 0));
         assert!(world.pace.behind.iter().all(|(_, stream)| *stream != StreamId(0)));
         world.done[0] = 5000;
@@ -509,12 +511,12 @@ mod tests {
         let mut pace = Pace::default();
         let at = |tick| Point { stream: StreamId(0), tick: Tick(tick) };
         for tick in 1..500 {
-            pace.look(&[at(0)], tick);
+            pace.look([at(0)].into_iter(), tick);
             pace.mark(at(tick), false, tick);
         }
-        assert_eq!(pace.lanes[&StreamId(0)].marks.len(), MARKS_MAX);
+        assert_eq!(pace.lanes[0].marks.len(), MARKS_MAX);
         for tick in 1..500 {
-            pace.look(&[at(tick)], 500 + tick);
+            pace.look([at(tick)].into_iter(), 500 + tick);
             pace.mark(at(500 + tick), false, 500 + tick);
         }
         assert!(pace.spans.len() <= SPANS_MAX, "{pace:?}");
@@ -522,10 +524,10 @@ mod tests {
         pace.mark(at(2000), false, 2000);
         pace.mark(Point { stream: StreamId(1), tick: Tick(1) }, false, 1);
         for tick in 2000..2500 {
-            pace.look(&[at(tick)], tick);
+            pace.look([at(tick)].into_iter(), tick);
             pace.mark(at(tick + 1), false, tick + 1);
         }
-        assert_eq!(pace.lanes[&StreamId(0)].uncounted.len(), SPANS_MAX);
+        assert_eq!(pace.lanes[0].uncounted.len(), SPANS_MAX);
         assert_eq!(pace.spans.len(), 2 * SPANS_MAX);
     }
 }

@@ -1,12 +1,15 @@
 //! What the simulated GPU and its driver answer to a step.
 
 use millpond_backend::{Point, StreamId, Tick};
-use millpond_core::{Outcome, PageCall, Step};
-
-use super::point;
+use millpond_core::{Outcome, PageCall, Polled, Step};
 
 /// The last tick of each stream that there is when it is asked how far it is: behind all that a test has freed by then.
 pub(crate) const ASKED: u64 = 1 << 40;
+
+/// Returns how far a stream is that had this last tick when it was asked, and closed none.
+pub(crate) fn polled(at: Point, asked: u64) -> Polled {
+    Polled { stream: at.stream, reached: at.tick, asked: Tick(asked), open: None, closed: None }
+}
 
 /// A GPU on which every call succeeds and all work is over when it is asked for, unless a test says otherwise.
 pub(crate) struct Gpu {
@@ -64,8 +67,10 @@ impl Gpu {
             Step::ReserveRange { bytes, .. } => self.reserve(*bytes),
             Step::Poll(streams) => {
                 let reached = self.reached_by(streams.iter().copied());
-                let asked = streams.iter().map(|stream| point(stream.0, self.asked)).collect();
-                Outcome::Polled { reached, open: Vec::new(), closed: Vec::new(), asked, time: self.time }
+                Outcome::Polled {
+                    streams: reached.into_iter().map(|at| polled(at, self.asked)).collect(),
+                    time: self.time,
+                }
             }
             Step::Budget => Outcome::Left(self.left),
             Step::Wait(points) if self.waits_in_vain => {

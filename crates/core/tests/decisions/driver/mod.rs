@@ -15,7 +15,7 @@ use millpond_core::{BlockId, Grant, Plan, ShardId, Step};
 
 pub(crate) use device::Device;
 pub(crate) use facts::{Facts, Lane};
-pub(crate) use gpu::{ASKED, Gpu};
+pub(crate) use gpu::{ASKED, Gpu, polled};
 pub(crate) use meddled::Meddled;
 pub(crate) use steps::{
     is_pages, is_pause, is_poll, is_release, is_reserve, is_stream_wait, is_wait, mapped, maps, released, unmapped,

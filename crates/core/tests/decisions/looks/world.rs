@@ -2,7 +2,7 @@
 
 use millpond_backend::{PageCaps, Point, Reuse};
 use millpond_core::settings::{Policy, Segments, Settings};
-use millpond_core::{Outcome, PageCall, Plan, Shard, ShardId, Slot, Step};
+use millpond_core::{Outcome, PageCall, Plan, Polled, Shard, ShardId, Slot, Step};
 
 use super::clock::Clock;
 use super::scene::Scene;
@@ -147,13 +147,15 @@ impl World {
             }
             Step::Poll(streams) => {
                 let clock = &mut self.scene.clock;
-                let reached = streams.iter().map(|&stream| Point { stream, tick: clock.done(stream) }).collect();
-                let asked: Vec<_> = streams.iter().map(|&stream| Point { stream, tick: clock.mark(stream) }).collect();
-                if clock.submits {
-                    return Outcome::Polled { reached, open: asked.clone(), closed: Vec::new(), asked, time: None };
+                let polled = |&stream| {
+                    let (reached, asked) = (clock.done(stream), clock.mark(stream));
+                    Polled { stream, reached, asked, open: clock.submits.then_some(asked), closed: None }
+                };
+                let polled = streams.iter().map(polled).collect();
+                if !clock.submits {
+                    streams.iter().for_each(|&stream| clock.close(stream));
                 }
-                streams.iter().for_each(|&stream| clock.close(stream));
-                Outcome::Polled { reached, open: Vec::new(), closed: Vec::new(), asked, time: None }
+                Outcome::Polled { streams: polled, time: None }
             }
             Step::Wait(points) => self.wait(&points),
             Step::Synchronize(stream) => {

@@ -1,11 +1,11 @@
 //! How fast streams come on, where they use the same memory.
 
 use millpond_backend::Tick;
-use millpond_core::Outcome;
 use millpond_core::settings::Growth;
 use millpond_core::stats::Sharing;
+use millpond_core::{Outcome, Polled};
 
-use crate::driver::{ASKED, Device, MIB, is_poll, point};
+use crate::driver::{ASKED, Device, MIB, is_poll, point, polled};
 
 /// The time that the device takes for one block, in nanoseconds, where it does nothing else.
 const EACH: u64 = 10_000;
@@ -46,15 +46,13 @@ impl World {
         assert!(is_poll(&asks), "{asks:?}");
         self.now += time;
         let [first, second] = self.queued;
+        let first_done = if is_beside { first - BEHIND } else { first };
         let outcome = Outcome::Polled {
-            reached: vec![
-                point(0, if is_beside { first - BEHIND } else { first }),
-                point(1, second - BEHIND),
-                point(2, self.between),
+            streams: vec![
+                Polled { closed: Some(Tick(first)), ..polled(point(0, first_done), ASKED) },
+                Polled { closed: Some(Tick(second)), ..polled(point(1, second - BEHIND), ASKED) },
+                polled(point(2, self.between), ASKED),
             ],
-            open: Vec::new(),
-            closed: vec![point(0, first), point(1, second)],
-            asked: [0, 1, 2].map(|stream| point(stream, ASKED)).to_vec(),
             time: Some(self.now),
         };
         self.device.learn(&mut plan, outcome);
