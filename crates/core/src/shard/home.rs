@@ -48,6 +48,9 @@ impl Shard {
     pub(super) fn leaves_slab(&mut self, id: BlockId) {
         self.blocks[id].side = Side::Large;
         self.small_bytes -= self.blocks[id].size;
+        if self.small_bytes == 0 {
+            self.gives_from = self.rules.slab;
+        }
     }
 
     /// Returns where a home can grow for a request: the first hole that is long enough, together with the free block in
@@ -181,11 +184,7 @@ impl Shard {
         self.claim(id);
         // What is left on both sides is a part of a slab that has other small blocks, so it stays small.
         let slabs = self.carve(id, begin, end - begin, [clock; 2]);
-        self.blocks[slabs].side = Side::Large;
-        self.small_bytes -= end - begin;
-        if self.small_bytes == 0 {
-            self.gives_from = self.rules.slab;
-        }
+        self.leaves_slab(slabs);
         self.join(slabs, clock);
     }
 

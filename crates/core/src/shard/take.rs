@@ -160,10 +160,8 @@ impl Shard {
     #[inline(never)]
     fn find_small(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
         let ready = self.slabs.of(by.stream).and_then(|index| {
-            let found = index.best_fit(want.rounded, |id| self.blocks[id].size)?;
-            let mut fitting = core::iter::successors(Some(found), |&id| index.next_after(&self.entry(id)));
             let ready = |id| Some((id, self.ready_use(id, self.front_of(id, want), by)?));
-            fitting.by_ref().take(LOOKS_MAX).find_map(ready)
+            self.fitting(index, want.rounded).find_map(ready)
         });
         match ready {
             Some((found, last_use)) => Some(self.take_at_home(found, want, clock, (by.stream, last_use))),
@@ -171,16 +169,20 @@ impl Shard {
         }
     }
 
+    /// Returns the first few blocks of an index that have at least so many bytes, in order.
+    fn fitting(&self, index: &FreeIndex, bytes: u64) -> impl Iterator<Item = BlockId> {
+        let first = index.best_fit(bytes, |id| self.blocks[id].size);
+        core::iter::successors(first, move |&id| index.next_after(&self.entry(id))).take(LOOKS_MAX)
+    }
+
     /// Turns a slab of free memory of the large side into one of the small side, and hands out a block of it. Looks at
     /// few blocks.
     pub(crate) fn take_slab(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
         let bytes = self.rules.slab;
-        let mut free = self.pools[Side::Large.index()].free.iter_from(bytes).take(LOOKS_MAX);
-        let (found, at, last_use) = free.find_map(|id| {
+        let (found, at, last_use) = self.fitting(&self.pools[Side::Large.index()].free, bytes).find_map(|id| {
             let at = self.place_in_slab(id, want.rounded)?;
             Some((id, at, self.ready_use(id, (at, at + want.rounded), by)?))
         })?;
-        drop(free);
         self.claim(found);
         let slab = self.carve(found, at, bytes, [clock; 2]);
         self.becomes_slab(slab, by.stream);
