@@ -35,11 +35,13 @@ pub(crate) struct Shelf {
     windows: Vec<Listed>,
     /// The pages of all windows, one window behind the other.
     pages: Vec<PageId>,
+    /// The last page of each window: a search for one to lengthen looks at these alone.
+    last: Vec<PageId>,
 }
 
 impl Shelf {
     /// A shelf without windows.
-    pub(super) const EMPTY: &Self = &Self { windows: Vec::new(), pages: Vec::new() };
+    pub(super) const EMPTY: &Self = &Self { windows: Vec::new(), pages: Vec::new(), last: Vec::new() };
 
     pub(crate) fn is_empty(&self) -> bool {
         self.windows.is_empty()
@@ -57,6 +59,12 @@ impl Shelf {
         })
     }
 
+    /// Returns the windows whose last page is as asked for.
+    pub(crate) fn ending_with(&self, is_asked_for: impl Fn(PageId) -> bool) -> impl Iterator<Item = WindowId> {
+        let asked_for = self.last.iter().enumerate().filter(move |&(_, &last)| is_asked_for(last));
+        asked_for.map(|(at, _)| self.windows[at].id)
+    }
+
     /// Adds a window behind those that are as old.
     pub(super) fn add(&mut self, listed: Listed, pages: impl Iterator<Item = PageId>) {
         let at = self.windows.partition_point(|other| other.birth <= listed.birth);
@@ -64,7 +72,9 @@ impl Shelf {
         self.windows.insert(at, Listed { first, ..listed });
         let before = self.pages.len();
         self.pages.splice(first..first, pages);
-        self.move_behind(at, self.pages.len() - before);
+        let added = self.pages.len() - before;
+        self.last.insert(at, self.pages[first + added - 1]);
+        self.move_behind(at, added);
     }
 
     /// Adds pages behind the others of a window, which has the lengths of `listed` then.
@@ -74,13 +84,17 @@ impl Shelf {
         self.windows[at] = Listed { first: self.windows[at].first, ..listed };
         let before = self.pages.len();
         self.pages.splice(end..end, pages);
-        self.move_behind(at, self.pages.len() - before);
+        let added = self.pages.len() - before;
+        self.last[at] = self.pages[end + added - 1];
+        self.move_behind(at, added);
     }
 
     /// Takes a window out.
     pub(super) fn remove(&mut self, id: WindowId) {
         looks::note(self.windows.len());
-        let gone = self.windows.remove(self.number(id));
+        let number = self.number(id);
+        let gone = self.windows.remove(number);
+        self.last.remove(number);
         let end = self.windows.iter().map(|other| other.first).find(|&first| first > gone.first);
         let end = end.unwrap_or(self.pages.len());
         self.pages.drain(gone.first..end);

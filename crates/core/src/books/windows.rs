@@ -169,6 +169,16 @@ impl Windows {
         self.shelves.get(shard.0 as usize).unwrap_or(Shelf::EMPTY).iter()
     }
 
+    /// Returns the windows of a shard whose last page is as asked for, in order of the birth of their first part. Costs a
+    /// look at each last page.
+    pub(crate) fn ending_with(
+        &self,
+        shard: ShardId,
+        is_asked_for: impl Fn(PageId) -> bool,
+    ) -> impl Iterator<Item = WindowId> {
+        self.shelves.get(shard.0 as usize).unwrap_or(Shelf::EMPTY).ending_with(is_asked_for)
+    }
+
     /// Returns whether a shard has windows.
     pub(crate) fn has_any(&self, shard: ShardId) -> bool {
         self.shelves.get(shard.0 as usize).is_some_and(|shelf| !shelf.is_empty())

@@ -1,6 +1,8 @@
 //! Windows that are kept and could serve a request again.
 
+use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use super::idle::{IdlePages, Run, memory_of};
 use crate::books::WindowId;
@@ -38,15 +40,13 @@ impl Coordinator {
         shards: &mut dyn Shards,
     ) -> Option<((WindowId, u64), u64)> {
         let windows = &self.paging.windows;
-        let ends_free =
-            windows.of(shard).filter(|(_, pages)| pages.last().is_some_and(|&page| idle.is_free_at_end(page)));
-        let rears = ends_free
-            .map(|(listed, _)| (listed.id, &windows[listed.id]))
-            .map(|(id, window)| (id, window, idle.rear(window)));
-        let mut rears: Vec<_> = rears.filter(|&(.., rear)| rear < bytes).collect();
-        rears.sort_by_key(|&(.., rear)| core::cmp::Reverse(rear));
+        let ends_free = windows.ending_with(shard, |page| idle.is_free_at_end(page)).enumerate();
+        let rears = ends_free.map(|(at, id)| (idle.rear(&windows[id]), Reverse(at), id));
+        // There may be thousands, and one of the first serves.
+        let mut rears: BinaryHeap<_> = rears.filter(|&(rear, ..)| rear < bytes).collect();
         shards.with(shard, |shard| {
-            rears.into_iter().find_map(|(id, window, rear)| {
+            core::iter::from_fn(|| rears.pop()).find_map(|(rear, _, id)| {
+                let window = &windows[id];
                 let (_, room) = shard.room_behind(window.head, window.end())?;
                 (rear + room >= bytes).then_some(((id, rear), room))
             })
