@@ -1,8 +1,6 @@
 //! Windows that are kept and could serve a request again.
 
-use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 
 use super::idle::{IdlePages, Run, memory_of};
 use crate::books::WindowId;
@@ -40,17 +38,21 @@ impl Coordinator {
         shards: &mut dyn Shards,
     ) -> Option<((WindowId, u64), u64)> {
         let windows = &self.paging.windows;
-        let ends_free = windows.ending_with(shard, |page| idle.is_free_at_end(page)).enumerate();
-        let rears = ends_free.map(|(at, id)| (idle.rear(&windows[id]), Reverse(at), id));
-        // There may be thousands, and one of the first serves.
-        let mut rears: BinaryHeap<_> = rears.filter(|&(rear, ..)| rear < bytes).collect();
+        let mut best: Option<((WindowId, u64), u64)> = None;
         shards.with(shard, |shard| {
-            core::iter::from_fn(|| rears.pop()).find_map(|(rear, _, id)| {
-                let window = &windows[id];
-                let (_, room) = shard.room_behind(window.head, window.end())?;
-                (rear + room >= bytes).then_some(((id, rear), room))
-            })
-        })
+            for id in windows.ending_with(shard.id(), |page| idle.is_free_at_end(page)) {
+                let (window, most) = (&windows[id], best.map_or(0, |((_, rear), _)| rear));
+                let rear = idle.rear(window);
+                if most < rear
+                    && rear < bytes
+                    && let Some((_, room)) = shard.room_behind(window.head, window.end())
+                    && rear + room >= bytes
+                {
+                    best = Some(((id, rear), room));
+                }
+            }
+        });
+        best
     }
 }
 
