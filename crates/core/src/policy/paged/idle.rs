@@ -142,8 +142,8 @@ impl IdlePages {
 
     /// Returns the number of the first of some pages, from one on, with which a free part of a window with these pages
     /// may begin, after a look at few of them. Of any part that is longer than two pages all pages but the first and
-    /// the last are entirely free. A shorter one has the end of a page and the beginning of the next one, unless it
-    /// lies in one page.
+    /// the last are entirely free. A shorter one has the end of a page and the beginning of the next one, which suffice,
+    /// unless it lies in one page.
     #[inline(always)]
     fn first_page(&self, pages: &[PageId], from: usize, (longest, bytes): (u64, u64)) -> Option<usize> {
         let needed = ((bytes + 1) / longest).saturating_sub(1) as usize;
@@ -151,7 +151,10 @@ impl IdlePages {
             let row = self.row(pages, from, needed)?;
             return Some(if row > from { row - 1 } else { row });
         }
-        let goes_on = |pair: &[PageId]| self.has(pair[0], TAIL) && self.has(pair[1], HEAD);
+        let suffices = |pair: &[PageId]| self.of(pair[0]).tail + self.of(pair[1]).head >= bytes;
+        let goes_on = |pair: &[PageId]| {
+            self.has(pair[0], TAIL) && self.has(pair[1], HEAD) && (self.has(pair[1], WHOLE) || suffices(pair))
+        };
         let two = pages[from..].windows(2).position(goes_on).map(|at| from + at);
         looks::note(two.unwrap_or(pages.len()) - from);
         if bytes > longest {
