@@ -59,10 +59,10 @@ impl Shelf {
         })
     }
 
-    /// Returns the windows whose last page is as asked for.
-    pub(crate) fn ending_with(&self, is_asked_for: impl Fn(PageId) -> bool) -> impl Iterator<Item = WindowId> {
+    /// Returns the windows whose last page is as asked for, with that page.
+    pub(crate) fn ending_with(&self, is_asked_for: impl Fn(PageId) -> bool) -> impl Iterator<Item = (WindowId, PageId)> {
         let asked_for = self.last.iter().enumerate().filter(move |&(_, &last)| is_asked_for(last));
-        asked_for.map(|(at, _)| self.windows[at].id)
+        asked_for.map(|(at, &last)| (self.windows[at].id, last))
     }
 
     /// Adds a window behind those that are as old.

@@ -169,13 +169,13 @@ impl Windows {
         self.shelves.get(shard.0 as usize).unwrap_or(Shelf::EMPTY).iter()
     }
 
-    /// Returns the windows of a shard whose last page is as asked for, in order of the birth of their first part. Costs a
-    /// look at each last page.
+    /// Returns the windows of a shard whose last page is as asked for, with that page, in order of the birth of their
+    /// first part. Costs a look at each last page.
     pub(crate) fn ending_with(
         &self,
         shard: ShardId,
         is_asked_for: impl Fn(PageId) -> bool,
-    ) -> impl Iterator<Item = WindowId> {
+    ) -> impl Iterator<Item = (WindowId, PageId)> {
         self.shelves.get(shard.0 as usize).unwrap_or(Shelf::EMPTY).ending_with(is_asked_for)
     }
 

@@ -194,6 +194,12 @@ impl IdlePages {
         None
     }
 
+    /// Returns the number of free bytes at the end of a window that ends with a page, if that tells it: not all of the
+    /// page is free.
+    pub(super) fn rear_of(&self, last: PageId) -> Option<u64> {
+        (!self.has(last, WHOLE)).then(|| self.of(last).tail)
+    }
+
     /// Returns the number of free bytes at the end of a window, no byte counted twice.
     pub(super) fn rear(&self, window: &Window) -> u64 {
         let (mut rear, mut again) = (0, None);

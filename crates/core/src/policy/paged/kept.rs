@@ -40,12 +40,14 @@ impl Coordinator {
         let windows = &self.paging.windows;
         let mut best: Option<((WindowId, u64), u64)> = None;
         shards.with(shard, |shard| {
-            for id in windows.ending_with(shard.id(), |page| idle.is_free_at_end(page)) {
-                let (window, most) = (&windows[id], best.map_or(0, |((_, rear), _)| rear));
-                let rear = idle.rear(window);
-                if most < rear
-                    && rear < bytes
-                    && let Some((_, room)) = shard.room_behind(window.head, window.end())
+            for (id, last) in windows.ending_with(shard.id(), |page| idle.is_free_at_end(page)) {
+                let most = best.map_or(0, |((_, rear), _)| rear);
+                let rear = idle.rear_of(last).unwrap_or_else(|| idle.rear(&windows[id]));
+                if rear <= most || rear >= bytes {
+                    continue;
+                }
+                let window = &windows[id];
+                if let Some((_, room)) = shard.room_behind(window.head, window.end())
                     && rear + room >= bytes
                 {
                     best = Some(((id, rear), room));
