@@ -60,7 +60,10 @@ impl Shelf {
     }
 
     /// Returns the windows whose last page is as asked for, with that page.
-    pub(crate) fn ending_with(&self, is_asked_for: impl Fn(PageId) -> bool) -> impl Iterator<Item = (WindowId, PageId)> {
+    pub(crate) fn ending_with(
+        &self,
+        is_asked_for: impl Fn(PageId) -> bool,
+    ) -> impl Iterator<Item = (WindowId, PageId)> {
         let asked_for = self.last.iter().enumerate().filter(move |&(_, &last)| is_asked_for(last));
         asked_for.map(|(at, &last)| (self.windows[at].id, last))
     }

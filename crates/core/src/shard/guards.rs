@@ -18,6 +18,7 @@ use crate::block::{Block, State};
 use crate::books::Points;
 use crate::ids::{BlockId, Side, Slot};
 use crate::last_use::LastUse;
+use crate::looks;
 
 /// A guarded part of a home.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -79,6 +80,7 @@ impl Seen {
     fn see_reached(&mut self, reached: impl Iterator<Item = Point>) -> bool {
         let mut is_news = false;
         for Point { stream, tick } in reached {
+            looks::note(1);
             let known = entry(&mut self.reached, stream, Tick::ZERO);
             if tick > *known {
                 (*known, is_news) = (tick, true);
@@ -130,6 +132,7 @@ impl Guards {
 
     /// Forgets the parts whose points are all reached. Costs a look at each part.
     fn prune(&mut self, is_reached: impl Fn(Point) -> bool) {
+        looks::note(self.parts.len());
         self.parts.retain(|_, part| !part.points.iter().all(&is_reached));
     }
 

@@ -22,6 +22,7 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, StreamId, Tick};
 
 use super::delay::Seen;
+use crate::looks;
 use crate::stats::Sharing;
 
 /// The most marks of a stream that are outstanding. A stream that is farther behind gets no more.
@@ -211,6 +212,7 @@ impl Pace {
             return;
         }
         for Point { stream, tick } in reached {
+            looks::note(1);
             if let Some(span) = self.change(stream, |lane| lane.reach(tick, now, blur)).flatten() {
                 self.spans.push_back((stream, span));
                 self.uncounted.insert(stream);
@@ -266,6 +268,7 @@ impl Pace {
     /// Counts the spans in which it is known what the other streams have done.
     fn count(&mut self, now: u64) {
         let mut known = Vec::new();
+        looks::note(self.uncounted.len());
         for &id in &self.uncounted {
             let other = self.behind.iter().find(|(_, other)| *other != id);
             let until = other.map_or(now, |(until, _)| *until);
