@@ -119,7 +119,12 @@ impl<B: Backend> Allocator<B> {
         &self.state().ignored
     }
 
-    /// Opens a new stream on the device.
+    /// Returns a stream of the device that no handle has: a new one, or one whose handles are all dropped, as PyTorch
+    /// takes its streams from a pool. What was queued on it comes first, and what its buffers have left in the cache
+    /// serves it.
+    ///
+    /// A stream ends with its last handle. Handles by number count, those of [`stream`](Self::stream) and
+    /// [`Pool::stream`](crate::Pool::stream). A number alone does not keep a stream from being returned here again.
     ///
     /// # Errors
     ///
@@ -127,8 +132,8 @@ impl<B: Backend> Allocator<B> {
     /// page-locked memory.
     pub fn create_stream(&self) -> Result<Stream<B>, Error<B::Error>> {
         self.state().expect_streams()?;
-        let id = self.state().backend.create_stream().map_err(|e| Error::driver("create_stream", e))?;
-        Ok(self.open(id))
+        let lease = self.state().create_stream()?;
+        Ok(self.open(lease.id()).leased(Some(lease)))
     }
 
     /// Returns a stream that was opened with the backend before, for example an engine's own. Takes a lock that all
@@ -140,7 +145,7 @@ impl<B: Backend> Allocator<B> {
     /// has set it aside; [`Error::NoStreams`] if this is such a cache. Nothing is kept for the stream then.
     pub fn stream(&self, id: StreamId) -> Result<Stream<B>, Error<B::Error>> {
         self.state().expect_open(id)?;
-        Ok(self.open(id))
+        Ok(self.open(id).leased(self.state().lease(id)))
     }
 
     /// Returns the stream without checking who may use it.

@@ -5,6 +5,7 @@ mod allocator;
 mod buffer;
 mod builder;
 mod close;
+mod created;
 mod drive;
 mod effects;
 mod error;

@@ -88,7 +88,7 @@ impl<B: Backend> Pool<B> {
         let state = &self.handle.state;
         state.expect_open(id)?;
         let lane = LaneRef::new(state.lane_of(id, self.bond.pool()));
-        Ok(Stream::new(Arc::clone(&self.handle), lane, id).within(self.bond.clone()))
+        Ok(Stream::new(Arc::clone(&self.handle), lane, id).leased(state.lease(id)).within(self.bond.clone()))
     }
 
     /// Sets what is special about the pool, until its last reference is dropped: the options `use_on_oom` and

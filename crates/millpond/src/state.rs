@@ -10,6 +10,7 @@ use millpond_core::settings::Scrub;
 use millpond_core::{Coordinator, Freed, Grant, PoolId, Requester, Shard, ShardId, Shards, Side, Sizes, Uses, Want};
 
 use crate::activity::Activity;
+use crate::created::{Created, Lease};
 use crate::error::Error;
 use crate::events::{Event, Sinks};
 use crate::lane::{Lane, LaneState};
@@ -55,6 +56,8 @@ pub(crate) struct State<B: Backend> {
     /// The streams that such caches have set aside. Allocators that share this list have the same backend, and so the
     /// same numbers of streams.
     set_aside: Arc<Mutex<SetAside>>,
+    /// The streams that were created for users. Allocators that share the list above share this one.
+    created: std::sync::Arc<Created>,
     /// Whether a freed block is released to the driver as soon as possible, without caching.
     pub(crate) direct: bool,
     /// The keys of the configuration that have no effect.
@@ -184,6 +187,7 @@ impl<B: Backend> State<B> {
             reuse: backend.caps().reuse_of(class),
             home: None,
             set_aside: Arc::new(Mutex::new(SetAside::default())),
+            created: Created::new(),
             backend,
             class,
             device,
@@ -219,6 +223,7 @@ impl<B: Backend> State<B> {
     /// Joins another allocator of the same backend, and sets a stream aside for this one.
     pub(crate) fn beside(mut self, other: &Self, home: StreamId) -> Self {
         self.set_aside = Arc::clone(&other.set_aside);
+        self.created = std::sync::Arc::clone(&other.created);
         self.set_aside.lock().take(home);
         self.home = Some(home);
         self
@@ -243,6 +248,26 @@ impl<B: Backend> State<B> {
     /// give access to the segment that it shares with pinned buffers, whose bytes the host may be reading as a slice.
     pub(crate) fn expect_streams(&self) -> Result<(), Error<B::Error>> {
         if self.home.is_none() { Ok(()) } else { Err(Error::NoStreams) }
+    }
+
+    /// Returns a stream that no handle has: one that has ended and is not being captured, or else a new one.
+    pub(crate) fn create_stream(&self) -> Result<std::sync::Arc<Lease>, Error<B::Error>> {
+        let ended = {
+            let coordinator = self.coordinator.lock();
+            self.created.take(|id| !coordinator.is_captured(id))
+        };
+        match ended {
+            Some(lease) => Ok(lease),
+            None => {
+                let id = self.backend.create_stream().map_err(|e| Error::driver("create_stream", e))?;
+                Ok(self.created.add(id))
+            }
+        }
+    }
+
+    /// Returns what keeps a stream from being handed out again, if it was created here.
+    pub(crate) fn lease(&self, id: StreamId) -> Option<std::sync::Arc<Lease>> {
+        self.created.lease(id)
     }
 
     /// Refuses a stream that is set aside.

@@ -9,6 +9,7 @@ use millpond_core::{Grant, PoolId, Requester, Want};
 
 use crate::allocator::Handle;
 use crate::buffer::Buffer;
+use crate::created::Lease;
 use crate::error::Error;
 use crate::events::Event;
 use crate::pool::Bond;
@@ -30,13 +31,19 @@ pub struct Stream<B: Backend> {
     handle: Arc<Handle<B>>,
     lane: LaneRef<B>,
     id: StreamId,
+    /// What keeps it from being handed out again, if it was created by an allocator.
+    lease: Option<std::sync::Arc<Lease>>,
     /// The bond to the pool that it allocates in, if that is a private one.
     bond: Option<Bond<B>>,
 }
 
 impl<B: Backend> Stream<B> {
     pub(crate) fn new(handle: Arc<Handle<B>>, lane: LaneRef<B>, id: StreamId) -> Self {
-        Self { handle, lane, id, bond: None }
+        Self { handle, lane, id, lease: None, bond: None }
+    }
+
+    pub(crate) fn leased(self, lease: Option<std::sync::Arc<Lease>>) -> Self {
+        Self { lease, ..self }
     }
 
     /// Bonds the stream to the private pool of its lane.
@@ -236,7 +243,13 @@ impl<B: Backend> Stream<B> {
 
 impl<B: Backend> Clone for Stream<B> {
     fn clone(&self) -> Self {
-        Self { handle: Arc::clone(&self.handle), lane: self.lane.clone(), id: self.id, bond: self.bond.clone() }
+        Self {
+            handle: Arc::clone(&self.handle),
+            lane: self.lane.clone(),
+            id: self.id,
+            lease: self.lease.clone(),
+            bond: self.bond.clone(),
+        }
     }
 }
 

@@ -246,6 +246,27 @@ mod tests {
         assert_eq!(ticks(book.last()), [(0, 6), (2, 7)]);
     }
 
+    /// Whoever was told lately looks at what has changed since, and whoever was not at each stream once.
+    #[test]
+    fn news_are_told_to_each_who_has_not_seen_them() {
+        let mut book = Pending::default();
+        book.know_stream(StreamId(2));
+        let told = |book: &Pending, seen| {
+            let (news, all) = book.news(seen);
+            (news.map(|point| (point.stream.0, point.tick.0)).collect::<Vec<_>>(), all)
+        };
+        assert_eq!(told(&book, 0), ([].to_vec(), 0));
+        for (stream, tick) in [(1, 4), (0, 2), (0, 2), (1, 6)] {
+            book.note_reached(StreamId(stream), Tick(tick));
+        }
+        assert_eq!(told(&book, 0), ([(1, 6), (0, 2), (1, 6)].to_vec(), 3), "what is known already is no news");
+        assert_eq!(told(&book, 2), ([(1, 6)].to_vec(), 3));
+        assert_eq!(told(&book, 3), ([].to_vec(), 3));
+        book.note_reached(StreamId(2), Tick(1));
+        assert_eq!(told(&book, 1), ([(0, 2), (1, 6), (2, 1)].to_vec(), 4));
+        assert_eq!(told(&book, 0), ([(0, 2), (1, 6), (2, 1)].to_vec(), 4), "the first are forgotten: each stream once");
+    }
+
     #[test]
     fn what_is_captured_is_not_reached_before_the_capture_has_ended() {
         let mut book = Pending::default();

@@ -206,6 +206,11 @@ impl Coordinator {
         true
     }
 
+    /// Returns whether a stream is being captured.
+    pub fn is_captured(&self, stream: StreamId) -> bool {
+        self.pending.is_captured(stream)
+    }
+
     /// Notes that the capture of a stream in a pool has ended.
     pub fn end_capture(&mut self, stream: StreamId, pool: PoolId) {
         self.pending.end_capture(stream);

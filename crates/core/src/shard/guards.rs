@@ -358,8 +358,8 @@ impl Shard {
         }
     }
 
-    /// Takes in up to which points streams are known to be done, with the number of news that there are then, and forgets
-    /// the guards that are over by that. Costs a look at each guard if a stream has come further.
+    /// Takes in up to which points streams are known to be done, with the number of news that there are then, and
+    /// forgets the guards that are over by that. Costs a look at each guard if a stream has come further.
     pub(crate) fn see_reached(&mut self, reached: impl Iterator<Item = Point>, news: u64) {
         self.seen.news = news;
         if self.seen.see_reached(reached) {

@@ -2,7 +2,7 @@
 
 use millpond::backend::{Backend, Closing, Point, Tick};
 use millpond::{Allocator, Error, Stream};
-use millpond_sim::{Completion, Sim, SimBuilder, SimError};
+use millpond_sim::{CallKind, Completion, Sim, SimBuilder, SimError};
 
 fn pair(builder: SimBuilder) -> (Sim, Stream<Sim>, Stream<Sim>) {
     let sim = builder.completion(Completion::Manual).build();
@@ -115,4 +115,71 @@ fn a_lost_device_is_an_error_of_the_driver() {
             other => panic!("{call}: {other:?}"),
         }
     }
+}
+
+/// A stream ends with its last handle, whatever its buffers do. The next one is the same queue, so its buffers come
+/// after the work of the old ones.
+#[test]
+fn a_stream_whose_handles_are_gone_is_created_again() {
+    for conf in ["policy:classic", "policy:paged", "policy:direct"] {
+        let sim = Sim::new();
+        let allocator = Allocator::builder(sim.clone()).conf(conf).build().unwrap();
+        let (first, other) = (allocator.create_stream().unwrap(), allocator.create_stream().unwrap());
+        let id = first.id();
+        assert_ne!(id, other.id());
+        let buffer = first.allocate(4 << 20).unwrap();
+        let pool = allocator.create_pool().unwrap();
+        let (clone, by_number, inside) = (first.clone(), allocator.stream(id).unwrap(), pool.stream(id).unwrap());
+        for handle in [first, clone, by_number, inside] {
+            let third = allocator.create_stream().unwrap();
+            assert!(third.id() != id && third.id() != other.id(), "{conf}: a stream has a handle and is created");
+            drop(third);
+            drop(handle);
+        }
+        let again = allocator.create_stream().unwrap();
+        assert_eq!(again.id(), id, "{conf}");
+        let second = again.allocate(4 << 20).unwrap();
+        drop((buffer, second));
+        drop((again, other, pool));
+        allocator.empty_cache().unwrap();
+        assert_eq!(allocator.memory_reserved(), 0, "{conf}");
+        assert_eq!(sim.calls().of(CallKind::CreateStream), 3, "{conf}");
+    }
+}
+
+/// What is queued on a stream that is being captured goes into a graph: nobody gets that stream.
+#[test]
+fn a_stream_that_is_being_captured_is_not_created_again() {
+    let allocator = Allocator::new(Sim::new());
+    let stream = allocator.create_stream().unwrap();
+    let id = stream.id();
+    let capture = stream.begin_capture().unwrap();
+    drop(stream);
+    let other = allocator.create_stream().unwrap();
+    assert_ne!(other.id(), id);
+    drop(capture);
+    assert_eq!(allocator.create_stream().unwrap().id(), id);
+}
+
+/// Threads create and drop streams, and no two have the same one at the same time.
+#[test]
+fn threads_never_have_the_same_stream() {
+    let allocator = Allocator::new(Sim::new());
+    let held = std::sync::Mutex::new(std::collections::BTreeSet::new());
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for turn in 0..2_000 {
+                    let stream = allocator.create_stream().unwrap();
+                    assert!(held.lock().unwrap().insert(stream.id()), "{stream:?} is held twice");
+                    let by_number = (turn % 2 == 0).then(|| allocator.stream(stream.id()).unwrap());
+                    held.lock().unwrap().remove(&stream.id());
+                    // Not before this may anybody get it.
+                    drop((stream, by_number));
+                }
+            });
+        }
+    });
+    let most = allocator.create_stream().unwrap().id().0;
+    assert!(most < 8, "{most} streams were created for 8 threads");
 }

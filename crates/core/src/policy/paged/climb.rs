@@ -243,7 +243,7 @@ impl Coordinator {
         }
     }
 
-    /// Returns whether nothing has happened in the home since the request missed there, the first time that it is asked.
+    /// Returns whether nothing has happened in the home since the request missed there, the first time it is asked.
     fn is_as_missed(&self, plan: &mut Plan, shards: &mut dyn Shards) -> bool {
         let (home, _) = plan.request.allocation();
         plan.request.missed_at.take().is_some_and(|changes| changes == shards.with(home, |home| home.changes()))

@@ -142,8 +142,8 @@ impl IdlePages {
 
     /// Returns the number of the first of some pages, from one on, with which a free part of a window with these pages
     /// may begin, after a look at few of them. Of any part that is longer than two pages all pages but the first and
-    /// the last are entirely free. A shorter one has the end of a page and the beginning of the next one, which suffice,
-    /// unless it lies in one page.
+    /// the last are entirely free. A shorter one has the end of a page and the beginning of the next one, which
+    /// suffice, unless it lies in one page.
     #[inline(always)]
     fn first_page(&self, pages: &[PageId], from: usize, (longest, bytes): (u64, u64)) -> Option<usize> {
         let needed = ((bytes + 1) / longest).saturating_sub(1) as usize;

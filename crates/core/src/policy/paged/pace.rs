@@ -199,8 +199,8 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Takes in how far streams were at a time. Costs a look at these, at those with spans that are not counted, and for
-    /// each that is counted at all spans of its time.
+    /// Takes in how far streams were at a time. Costs a look at these, at those with spans that are not counted, and
+    /// for each that is counted at all spans of its time.
     pub(super) fn look(&mut self, reached: impl Iterator<Item = Point>, now: u64) {
         let is_first = self.now.is_none();
         let blur = self.now.map_or(0, |before| now.saturating_sub(before));

@@ -221,3 +221,25 @@ fn a_small_block_that_another_stream_freed_is_used_once_more_where_streams_canno
 fn a_slab_that_another_stream_freed_is_used_once_more_where_streams_cannot_wait() {
     a_block_is_used_once_more(|| (without_waits(&[2 * MIB; 4]), SMALL));
 }
+
+/// Before the device is asked, a plan looks for what was freed since its request missed. Where nothing was, it asks.
+#[test]
+fn a_plan_looks_first_for_what_was_freed_since_its_request_missed() {
+    for was_freed in [false, true] {
+        let mut device = Device::new(Growth::Balanced, 1 << 30);
+        let block = device.allocate(0, 8 * MIB);
+        assert!(device.hit(0, 8 * MIB).is_none());
+        let missed_at = device.shards[0].changes();
+        let now = if was_freed { missed_at } else { missed_at + 1 };
+        device.free(block, 200);
+        assert_eq!(device.shards[0].changes(), missed_at + 1);
+        let mut plan = device.plan(0, 8 * MIB).after_miss(now);
+        let first = device.next(&mut plan);
+        assert_eq!(matches!(first, Step::Grant(_)), was_freed, "{first:?}");
+        if !was_freed {
+            device.done(&mut plan, &first);
+            let end = device.run(&mut plan);
+            assert!(matches!(end, Step::Grant(_)), "it is found once the device was asked: {end:?}");
+        }
+    }
+}
