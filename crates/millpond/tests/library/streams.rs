@@ -130,7 +130,7 @@ fn a_stream_whose_handles_are_gone_is_created_again() {
         let buffer = first.allocate(4 << 20).unwrap();
         let pool = allocator.create_pool().unwrap();
         let (clone, by_number, inside) = (first.clone(), allocator.stream(id).unwrap(), pool.stream(id).unwrap());
-        for handle in [first, clone, by_number, inside] {
+        for handle in [inside, by_number, clone, first] {
             let third = allocator.create_stream().unwrap();
             assert!(third.id() != id && third.id() != other.id(), "{conf}: a stream has a handle and is created");
             drop(third);
