@@ -6,13 +6,12 @@ use alloc::vec::Vec;
 use super::phase::Phase;
 use super::plan::Plan;
 use super::step::PageCall;
+use super::sweep::Sweep;
 use super::{Coordinator, Shards};
 use crate::ids::{BlockId, PageId, Place, ShardId};
 use crate::policy::Climb;
 use crate::policy::paged::Job;
 use crate::segment::{Mapping, Role};
-
-use super::sweep::Sweep;
 
 /// Calls that the shell is to make, in order, and what they are for.
 #[derive(Debug)]
@@ -27,12 +26,12 @@ pub(crate) struct Batch {
 pub(crate) enum Purpose {
     /// New pages for claimed addresses of an expandable segment.
     Extend(Extension),
-    /// Taking back what was done of such an extension before a call failed.
-    Undo(Extension, After),
-    /// Unmapping and releasing the pages of a claimed block; the rest of the sweep follows.
-    GiveUp { shard: ShardId, block: BlockId, bytes: u64, sweep: Sweep, then: Box<Phase> },
-    /// Releasing spare pages; the rest of the sweep follows.
-    GiveUpSpare { sweep: Sweep, then: Box<Phase> },
+    /// Taking back what was done of such an extension before a call failed, and whether that was refused: if not, the
+    /// plan ends.
+    Undo(Extension, bool),
+    /// Unmapping and releasing the pages of a claimed block, of this many bytes, or spare pages; the rest of the sweep
+    /// follows.
+    GiveUp { of: Option<(ShardId, BlockId, u64)>, sweep: Sweep, then: Box<Phase> },
     /// Backing a window.
     Back(Box<Job>, Climb),
     /// Unmapping the pages of windows that end, before the attempt is made again.
@@ -52,15 +51,6 @@ pub(crate) struct Extension {
     pub(crate) attempt: Climb,
 }
 
-/// What follows an extension that failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum After {
-    /// The attempt was refused: the ladder goes on.
-    Refused,
-    /// The driver failed otherwise: the plan ends.
-    Over,
-}
-
 impl Batch {
     pub(crate) fn new(calls: Vec<PageCall>, purpose: Purpose) -> Self {
         Self { calls, purpose: Box::new(purpose) }
@@ -73,7 +63,7 @@ impl Batch {
     /// Returns the same calls, with the end of the plan behind them.
     pub(super) fn then_over(self) -> Self {
         match *self.purpose {
-            Purpose::Undo(extension, _) => Self::new(self.calls, Purpose::Undo(extension, After::Over)),
+            Purpose::Undo(extension, _) => Self::new(self.calls, Purpose::Undo(extension, false)),
             other => panic!("a plan is given up before its calls for {other:?} were made"),
         }
     }
@@ -93,22 +83,15 @@ impl Coordinator {
         match (*purpose, stopped) {
             (Purpose::Extend(extension), None) => self.extended(extension, &calls, plan, shards),
             (Purpose::Extend(extension), Some((_, refused))) => {
-                self.forget_uncreated(&skipped);
-                let after = if refused { After::Refused } else { After::Over };
-                self.undo_extension(extension, after, &calls, plan, shards)
+                self.forget_new(&skipped);
+                self.undo_extension(extension, refused, &calls, plan, shards)
             }
-            (Purpose::Undo(extension, after), None) => {
-                self.pages_undone(&calls);
-                self.extension_undone(extension, after, plan, shards)
+            (Purpose::Undo(extension, refused), None) => {
+                self.forget_new(&calls);
+                self.extension_undone(extension, refused, plan, shards)
             }
-            (Purpose::GiveUp { shard, block, bytes, sweep, then }, None) => {
-                self.pages_released(&calls, shards);
-                let sweep = self.unmapped(sweep, shard, block, bytes, plan, shards);
-                Phase::Sweep(sweep, then)
-            }
-            (Purpose::GiveUpSpare { sweep, then }, None) => {
-                self.spare_released(&calls, plan, shards);
-                Phase::Sweep(sweep, then)
+            (Purpose::GiveUp { of, sweep, then }, None) => {
+                Phase::Sweep(self.given_up(of, sweep, &calls, plan, shards), then)
             }
             (Purpose::Back(job, climb), stopped) => {
                 self.backed(job, climb, &calls, stopped.map(|(_, refused)| refused), plan, shards)
@@ -174,19 +157,10 @@ impl Coordinator {
         self.vacate_windows(shards);
     }
 
-    /// Forgets the pages that were promised to calls that were never made.
-    fn forget_uncreated(&mut self, calls: &[PageCall]) {
+    /// Forgets new pages that were never created, or were released again: no plan has known of them.
+    fn forget_new(&mut self, calls: &[PageCall]) {
         for call in calls {
-            if let PageCall::Create { page, .. } = *call {
-                self.pages.remove(page);
-            }
-        }
-    }
-
-    /// Forgets new pages that were unmapped and released again: no plan has known of them.
-    fn pages_undone(&mut self, calls: &[PageCall]) {
-        for call in calls {
-            if let PageCall::Release { page } = *call {
+            if let PageCall::Create { page, .. } | PageCall::Release { page } = *call {
                 self.pages.remove(page);
             }
         }

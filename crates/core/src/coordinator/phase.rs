@@ -6,8 +6,8 @@ use super::calls::Batch;
 use super::step::Step;
 use super::sweep::Sweep;
 use crate::ids::{BlockId, ShardId, Slot};
-use crate::policy::Climb;
-use crate::policy::paged::Work;
+use crate::policy::paged::Job;
+use crate::policy::{Addresses, Climb};
 
 /// Where a plan is between two steps. Each phase owns what belongs to it, so that no phase reads what another left.
 ///
@@ -16,7 +16,7 @@ use crate::policy::paged::Work;
 /// Begin ──▶ Climb ──▶ Asked(Pause) ──▶ Woken ──▶ Climb   │ a rung after the other, as the policy's table says
 ///             │                                          │
 ///             ├──▶ Sweep ◀──▶ Asked(Release, Pages, Points)   memory goes back, then the next rung
-///             ├──▶ Asked(Segment) ──▶ Serve ──▶ granted       a plain segment
+///             ├──▶ Asked(Memory) ──▶ Serve ──▶ granted        a plain segment
 ///             ├──▶ Extend ◀──▶ Asked(Pages) ──▶ granted       an expandable segment
 ///             │                └──▶ Calls ──▶ Asked(Pages)    a failed extension is undone
 ///             ├──▶ Window ◀──▶ Asked(Waits, Pages) ──▶ granted   `paged`: free blocks, pages, windows
@@ -37,7 +37,7 @@ pub(crate) enum Phase {
     /// A claimed block is to be handed out.
     Serve(BlockId),
     /// A job of `paged` is under way.
-    Window(Work, Climb),
+    Window(Box<Job>, Climb),
     /// Page calls are to be made.
     Calls(Batch),
     /// The shell was asked for something, and has not answered.
@@ -53,16 +53,14 @@ pub(crate) enum Asked {
     Points(Box<Phase>),
     /// To wait until other plans have ended something.
     Pause(Climb),
-    /// A segment.
-    Segment(Reserve),
-    /// A range of addresses.
-    Range(Reserve),
+    /// A segment, or a range of addresses.
+    Memory(Reserve),
     /// To give a segment or a range back; the phase follows.
     Release { shard: ShardId, slot: Slot, then: Box<Phase> },
     /// To make page calls.
     Pages(Batch),
     /// To queue device-side waits for a window.
-    Waits(Work, Climb),
+    Waits(Box<Job>, Climb),
 }
 
 /// A place that is kept for memory or addresses, asked for by an attempt of the ladder.
@@ -71,8 +69,8 @@ pub(crate) struct Reserve {
     pub(crate) slot: Slot,
     pub(crate) bytes: u64,
     pub(crate) attempt: Climb,
-    /// Whether the addresses are for windows.
-    pub(crate) has_windows: bool,
+    /// What the addresses are for; `None` for a segment.
+    pub(crate) addresses: Option<Addresses>,
 }
 
 /// What a phase leads to: the next phase, and what the shell is to do before that, if anything.
@@ -130,10 +128,10 @@ mod tests {
     use millpond_backend::{Point, StreamId, Tick};
 
     use super::*;
-    use crate::policy::segments::{Attempt, Rung};
+    use crate::policy::ladder::{Attempt, Rung};
 
     fn grow() -> Climb {
-        Climb::Segments(Rung::Grow(Attempt::First))
+        Climb::begin(Rung::Grow(Attempt::First), false)
     }
 
     fn wait() -> Step {
@@ -143,13 +141,12 @@ mod tests {
     /// What other plans may be short of is held by the plan through whatever it asks of the shell meanwhile.
     #[test]
     fn what_is_held_is_held_while_the_shell_is_asked() {
-        let reserve = || Reserve { slot: Slot(0), bytes: 512, attempt: grow(), has_windows: false };
+        let reserve = || Reserve { slot: Slot(0), bytes: 512, attempt: grow(), addresses: None };
         let (then, slot) = (Box::new(Phase::Over), Slot(0));
         let holding = [
             Phase::Serve(BlockId(0)),
             Phase::Extend(BlockId(0), grow()),
-            Phase::Asked(Asked::Segment(reserve())),
-            Phase::Asked(Asked::Range(reserve())),
+            Phase::Asked(Asked::Memory(reserve())),
             Phase::Asked(Asked::Release { shard: ShardId(0), slot, then }),
             Phase::Serve(BlockId(0)).after(wait()).0,
         ];

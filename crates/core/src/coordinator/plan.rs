@@ -230,7 +230,7 @@ impl Coordinator {
     /// Has a phase go on.
     fn go_on(&mut self, phase: Phase, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         match phase {
-            Phase::Begin => (Phase::Climb(self.first_rung(plan.request.goal)), None),
+            Phase::Begin => self.first_rung(plan.request.goal).turn(),
             Phase::Climb(climb) => match self.stand_back(plan, &climb) {
                 Some(turned) => turned,
                 None => self.climb(climb, plan, shards),
@@ -243,7 +243,7 @@ impl Coordinator {
             Phase::Sweep(sweep, then) => self.sweep_on(sweep, then, plan, shards),
             Phase::Extend(block, then) => self.extend(Some(block), then, plan, shards),
             Phase::Serve(block) => self.serve(block, plan, shards),
-            Phase::Window(work, climb) => self.back_window(work, climb, plan, shards),
+            Phase::Window(job, climb) => self.back_window(job, climb, plan, shards),
             Phase::Calls(batch) => Phase::call(batch),
             Phase::Asked(asked) => panic!("the outcome of the last step was not told: {asked:?}"),
             Phase::Over => (Phase::Over, Some(Step::Done)),
@@ -284,9 +284,8 @@ impl Coordinator {
             (Asked::Pages(batch), Outcome::Stopped { done, refused }) => {
                 self.calls_made(batch, Some((done, refused)), plan, shards)
             }
-            (Asked::Waits(work, climb), outcome) => self.waits_queued(work, climb, outcome, plan, shards),
-            (Asked::Segment(reserve), outcome) => self.segment_answered(reserve, outcome, plan, shards),
-            (Asked::Range(reserve), outcome) => self.range_answered(reserve, outcome, plan, shards),
+            (Asked::Waits(job, climb), outcome) => self.waits_queued(job, climb, outcome, plan, shards),
+            (Asked::Memory(reserve), outcome) => self.memory_answered(reserve, outcome, plan, shards),
             (asked, outcome) => panic!("{outcome:?} does not answer {asked:?}"),
         }
     }
@@ -299,7 +298,7 @@ impl Coordinator {
                 let (shard, _) = plan.request.allocation();
                 shards.with(shard, |shard| shard.unclaim(block, plan.request.clocks));
             }
-            Phase::Window(work, _) => self.give_up_window(work, plan, shards),
+            Phase::Window(job, _) => self.give_up_window(job, plan, shards),
             // What is half-done is undone, and then the plan is over.
             Phase::Calls(batch) => return Phase::Calls(batch.then_over()),
             Phase::Asked(asked) => panic!("a plan is given up before the outcome of its step was told: {asked:?}"),

@@ -4,7 +4,7 @@ use alloc::collections::BTreeSet;
 
 use super::{Coordinator, Shards};
 use crate::ids::{PageId, PoolId, ShardId, Side};
-use crate::policy::{Keeps, Source};
+use crate::policy::Source;
 use crate::shard::{BlockState, SegmentView};
 use crate::size::Want;
 
@@ -85,10 +85,10 @@ impl Coordinator {
     /// nothing but the size of a block decides that.
     pub(super) fn fits_after_waits(&self, of: ShardId, want: Want, layout: &[SegmentView]) -> bool {
         let (stream, pool, is_shared) = (self.stream_of(of), self.pool_of(of), self.is_shared(of));
-        let traits = self.traits_of(of);
-        let decides_by_size = traits.keeps == Keeps::Freed
-            && traits.slack_of_segments().is_none()
-            && self.settings_in(pool).max_split() == u64::MAX;
+        let settings = self.settings_in(pool);
+        let policy = settings.policy;
+        let decides_by_size =
+            policy.caches() && policy.slack_of_segments().is_none() && settings.max_split() == u64::MAX;
         let own = layout.iter().filter(|view| view.pool == pool && (is_shared || view.stream == stream));
         decides_by_size && own.filter(|view| is_home(view)).any(|view| longest_run(view, want.side) >= want.rounded)
     }

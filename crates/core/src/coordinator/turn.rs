@@ -221,8 +221,8 @@ impl Coordinator {
         &mut self,
         plan: &mut Plan,
         here: Climb,
-        retry: Climb,
-        last: Climb,
+        retry: Phase,
+        last: Phase,
         shards: &mut dyn Shards,
     ) -> Turned {
         self.keep_turn(plan);
@@ -232,13 +232,13 @@ impl Coordinator {
         // From here on nothing changes in the shards between two looks of one step.
         shards.hold();
         if self.others_progressed(plan) {
-            return Phase::Climb(retry).turn();
+            return retry.turn();
         }
         if self.others_hold(plan) {
             return self.pause(plan, here);
         }
         plan.standing.repeats = 0;
-        Phase::Climb(last).turn()
+        last.turn()
     }
 
     fn keep_turn(&mut self, plan: &mut Plan) {

@@ -38,7 +38,7 @@ use crate::index::{Entry, FreeIndex};
 use crate::last_use::LastUse;
 use crate::meter::{Counter, Meter};
 use crate::plant::{Plant, Planted};
-use crate::policy::{Keeps, Source, Traits};
+use crate::policy::Source;
 use crate::segment::Segments;
 use crate::settings::{PoolFlags, Scrub, Settings, Ties};
 use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
@@ -106,17 +106,16 @@ pub(crate) struct Rules {
 
 impl Rules {
     pub(crate) fn new(settings: &Settings, reuse: Reuse) -> Self {
-        let traits = settings.policy.traits();
-        let Traits { source, keeps, .. } = traits;
+        let source = settings.policy.traits().source;
         Self {
             max_split: settings.max_split(),
             non_split_rounding: settings.max_non_split_rounding(),
             expandable: source == Source::Ranges,
             moves_pages: source == Source::Pages,
-            caches: keeps == Keeps::Freed,
-            splits: keeps == Keeps::Freed,
+            caches: settings.policy.caches(),
+            splits: settings.policy.caches(),
             keeps_whole: false,
-            slack: traits.slack_of_segments(),
+            slack: settings.policy.slack_of_segments(),
             reuse,
             alias_reuse: reuse,
             slab: u64::MAX,

@@ -14,38 +14,26 @@ use crate::size::Want;
 const LOOKS_MAX: usize = 32;
 
 impl Coordinator {
-    /// Serves a request from the free block of the large side that fits best, behind waits. Looks at few blocks.
-    pub(super) fn block_way(&mut self, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
-        let by = (taker, When::BehindWait);
-        let tile = shards.with(taker.shard, |shard| {
-            let mut tiles = shard.tiles_at_least(want.rounded).take(LOOKS_MAX);
-            tiles.find_map(|tile| self.first_part(by, shard, &tile, want.rounded))
-        })?;
-        Some(self.take(&tile, want, taker, shards))
-    }
-
-    /// Serves a request from any part of a free block of the large side that is ready: the shortest that the stream
-    /// itself used last, or else the shortest of all. Looks at few blocks.
-    pub(super) fn ready_way(&mut self, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
-        let by = (taker, When::Now);
+    /// Serves a request from a free block of the large side. If only what is ready may be used: from any part of it,
+    /// the shortest that the stream itself used last, or else the shortest of all. Behind waits: from the one that
+    /// fits best, or from the one that is ready `soonest`, whose streams are fewest ticks behind. Looks at few blocks.
+    pub(super) fn block_way(
+        &mut self,
+        want: &Want,
+        (taker, latest): (Taker, When),
+        soonest: bool,
+        shards: &mut dyn Shards,
+    ) -> Option<Way> {
         let tile = shards.with(taker.shard, |shard| {
             let tiles = shard.tiles_at_least(want.rounded).take(LOOKS_MAX);
-            let ready = tiles.filter_map(|tile| self.first_part(by, shard, &tile, want.rounded));
-            ready.min_by_key(|part| (part.point.stream != taker.stream, part.end - part.begin))
+            let mut parts = tiles.filter_map(|tile| self.first_part((taker, latest), shard, &tile, want.rounded));
+            match latest {
+                When::Now => parts.min_by_key(|part| (part.point.stream != taker.stream, part.end - part.begin)),
+                _ if soonest => parts.min_by_key(|part| self.ticks_behind(taker, shard, part, want.rounded)),
+                _ => parts.next(),
+            }
         })?;
-        Some(self.take(&tile, want, taker, shards))
-    }
-
-    /// Serves a request from the free block of the large side that is ready soonest, behind waits: the one whose
-    /// streams are fewest ticks behind. Looks at few blocks.
-    pub(super) fn soonest_way(&mut self, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
-        let by = (taker, When::BehindWait);
-        let tile = shards.with(taker.shard, |shard| {
-            let tiles = shard.tiles_at_least(want.rounded).take(LOOKS_MAX);
-            let usable = tiles.filter_map(|tile| self.first_part(by, shard, &tile, want.rounded));
-            usable.min_by_key(|part| self.ticks_behind(taker, shard, part, want.rounded))
-        })?;
-        Some(self.take(&tile, want, taker, shards))
+        Some(self.take(&tile, (Side::Large, want.rounded), taker, shards))
     }
 
     /// Returns by how many ticks another stream is behind with its use of the front of free memory, at most.
@@ -69,7 +57,7 @@ impl Coordinator {
             let small = shard.small_tiles_at_least(want.rounded, taker.stream).take(LOOKS_MAX);
             self.small_part(want, by, shard, small.chain(shard.slabs().take(LOOKS_MAX)))
         })?;
-        Some(self.take_small(&tile, want, taker, shards))
+        Some(self.take(&tile, (Side::Small, want.rounded), taker, shards))
     }
 
     /// Serves a small request from the slab of another stream, behind waits. Costs a look at each free small block that
@@ -79,7 +67,7 @@ impl Coordinator {
         let tile = shards.with(taker.shard, |shard| {
             self.small_part(want, by, shard, shard.any_small_tiles_at_least(want.rounded))
         })?;
-        Some(self.take_small(&tile, want, taker, shards))
+        Some(self.take(&tile, (Side::Small, want.rounded), taker, shards))
     }
 
     /// Returns the first part of some free blocks where a small block fits that a stream can use at `latest`.
@@ -100,16 +88,10 @@ impl Coordinator {
         tiles.find_map(|tile| self.find_part(by, shard, &tile, |begin, end| place(tile, begin, end)))
     }
 
-    fn take_small(&mut self, tile: &Tile, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Way {
+    /// Claims a part of free memory for a block of some bytes on a side.
+    fn take(&mut self, tile: &Tile, block: (Side, u64), taker: Taker, shards: &mut dyn Shards) -> Way {
         let mut job = Job::new(taker, self.pending.reached(taker.stream));
-        let is_claimed = self.claim_small(&mut job, want, tile, shards);
-        if is_claimed { Way::Job(job) } else { Way::Spoiled(job) }
-    }
-
-    /// Claims the front of free memory for a request.
-    fn take(&mut self, tile: &Tile, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Way {
-        let mut job = Job::new(taker, self.pending.reached(taker.stream));
-        let is_claimed = self.claim_front(&mut job, tile, want.rounded, shards);
+        let is_claimed = self.claim_free(&mut job, tile, block, shards);
         if is_claimed { Way::Job(job) } else { Way::Spoiled(job) }
     }
 }

@@ -6,9 +6,9 @@
 //! waits, the home grows within the slack, a window that was [`kept`] is used again, [`pieces`] of free memory, listed
 //! as [`tiles`], are [gathered](gather) in a new window. A [`job`] claims what that needs, has the driver calls made,
 //! and books what they changed. An attempt that cannot be served waits for the [`oldest`] points and is made again,
-//! until nothing is left to wait for: [`climb`] is that ladder. [`waited`] remembers which points streams have waited
-//! for on the device. [`pace`] finds out whether streams run side by side. [`sizes`] determines how large pages are
-//! made, and how many are made before anything else.
+//! until nothing is left to wait for ([`climb`]). [`waited`] remembers which points streams have waited for on the
+//! device. [`pace`] finds out whether streams run side by side. [`sizes`] determines how large pages are made, and how
+//! many are made before anything else.
 
 mod attempt;
 mod blocks;
@@ -22,7 +22,6 @@ mod job;
 mod kept;
 mod making;
 mod oldest;
-mod order;
 mod overview;
 mod pace;
 mod pieces;
@@ -31,13 +30,13 @@ mod tiles;
 mod waited;
 mod ways;
 
-pub(crate) use climb::Climb;
-pub(crate) use job::{Job, Work};
+pub(crate) use climb::{Knows, Lacks, Times};
+pub(crate) use job::Job;
 pub(crate) use sizes::least as least_page_bytes;
 
 use alloc::vec::Vec;
 
-use super::{Choice, Collects, Keeps, Policy, Room, Source, Traits, Variant};
+use super::Policy;
 use crate::books::Windows;
 use crate::ids::{BlockId, ShardId};
 use crate::stats::PageStats;
@@ -59,43 +58,6 @@ impl Growth {
             Growth::Tight => "tight",
             Growth::Balanced => "balanced",
         }
-    }
-}
-
-impl Policy {
-    /// The slack of `paged` where none is set: 5 %.
-    pub const DEFAULT_SLACK: f64 = 0.05;
-
-    /// Returns `paged` with the slack that it has where none is set.
-    pub const fn paged(growth: Growth) -> Policy {
-        Policy::Paged { growth, slack: Self::DEFAULT_SLACK }
-    }
-}
-
-/// The folder.
-pub(super) struct Paged;
-
-impl Room for Paged {
-    fn name(&self) -> &'static str {
-        "paged"
-    }
-
-    fn variants(&self) -> &'static [Variant] {
-        const BALANCED: Variant = Variant { name: "paged", policy: Policy::paged(Growth::Balanced) };
-        const TIGHT: Variant = Variant { name: "tight", policy: Policy::paged(Growth::Tight) };
-        &[BALANCED, TIGHT]
-    }
-
-    fn choose(&self, choice: &Choice) -> Policy {
-        Policy::Paged { growth: choice.growth, slack: choice.slack.unwrap_or(Policy::DEFAULT_SLACK) }
-    }
-
-    fn describe(&self, policy: Policy) -> Option<(Traits, Choice)> {
-        let Policy::Paged { growth, slack } = policy else { return None };
-        let traits =
-            Traits { source: Source::Pages, collects: Collects::Garbage, keeps: Keeps::Freed, slack: Some(slack) };
-        let slack = (slack != Policy::DEFAULT_SLACK).then_some(slack);
-        Some((traits, Choice { growth, slack, ..Choice::default() }))
     }
 }
 

@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 
 use super::climb::Climb;
 use super::gathered::Gathered;
-use super::job::{Job, spoiled};
+use super::job::Job;
 use super::overview::Overview;
 use super::pace::Spends;
 use super::sizes;
@@ -32,8 +32,8 @@ use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::Plan;
 use crate::coordinator::step::{PageCall, Step};
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::Side;
-use crate::policy::{self, Addresses, exact_segment};
+use crate::ids::{ShardId, Side};
+use crate::policy::{Addresses, exact_segment};
 use crate::shard::Grant;
 use crate::size::Want;
 
@@ -63,45 +63,40 @@ impl Coordinator {
     /// Takes the first way that serves the request.
     pub(super) fn find_way(
         &mut self,
-        climb: Climb,
+        mut climb: Climb,
         overview: &Overview,
         plan: &mut Plan,
         shards: &mut dyn Shards,
     ) -> Option<Turned> {
+        let (shard, _) = plan.request.allocation();
         let way = self.first_way(&climb, overview, plan, shards)?;
         Some(match way {
-            Way::Job(job) => job.begin(climb).turn(),
+            Way::Job(job) => Phase::Window(Box::new(job), climb).turn(),
             Way::Spoiled(job) => {
-                self.give_up_window(super::Work::Order(Box::new(job)), plan, shards);
-                spoiled(climb, plan)
+                self.give_up_window(Box::new(job), plan, shards);
+                let next = if plan.standing.may_repeat() { climb } else { climb.refused() };
+                next.again().turn()
             }
-            Way::Range(addresses @ Addresses::Windows(bytes)) => {
-                let (shard, _) = plan.request.allocation();
-                let taken = shards.with(shard, |shard| shard.range_bytes());
-                let is_scarce =
-                    self.ranges.left() < bytes || taken / RANGES_MAX > self.headroom.total_bytes().max(bytes);
-                if !is_scarce {
-                    return Some(self.new_range_for(policy::Climb::Pages(climb), addresses, plan, shards));
-                }
+            Way::Range(Addresses::Windows(bytes)) if self.has_few_addresses(shard, bytes, shards) => {
                 let calls = self.calls_to_free_addresses(shard, bytes, shards);
                 if calls.is_empty() {
-                    climb.without_windows().again().turn()
-                } else {
-                    Phase::call(Batch::new(calls, Purpose::EndWindows(policy::Climb::Pages(climb))))
+                    climb.knows.lacks.windows = true;
+                    return Some(climb.again().turn());
                 }
+                Phase::call(Batch::new(calls, Purpose::EndWindows(climb)))
             }
-            Way::Found(grant) => {
-                let (shard, _) = plan.request.allocation();
-                Phase::end(Step::Grant(self.settled(shard, grant, shards)))
-            }
-            Way::Segment(bytes) => {
-                let (shard, _) = plan.request.allocation();
-                self.new_segment(shard, bytes, policy::Climb::Pages(climb), shards)
-            }
-            Way::End(calls) => Phase::call(Batch::new(calls, Purpose::EndWindows(policy::Climb::Pages(climb)))),
+            Way::Range(addresses) => self.new_range(climb, addresses, plan, shards),
+            Way::Found(grant) => Phase::end(Step::Grant(self.settled(shard, grant, shards))),
+            Way::Segment(bytes) => self.new_segment(shard, bytes, climb, shards),
+            Way::End(calls) => Phase::call(Batch::new(calls, Purpose::EndWindows(climb))),
             Way::Budget => climb.again().after(Step::Budget),
-            Way::Range(addresses) => self.new_range_for(policy::Climb::Pages(climb), addresses, plan, shards),
         })
+    }
+
+    /// Returns whether a shard gets no more addresses for windows while there are windows that can end.
+    fn has_few_addresses(&self, shard: ShardId, bytes: u64, shards: &mut dyn Shards) -> bool {
+        let taken = shards.with(shard, |shard| shard.range_bytes());
+        self.ranges.left() < bytes || taken / RANGES_MAX > self.headroom.total_bytes().max(bytes)
     }
 
     fn first_way(
@@ -135,47 +130,35 @@ impl Coordinator {
             Spends::Much => true,
         };
         let first = if cautious { When::Now } else { When::BehindWait };
-        let way = match (is_large, cautious) {
-            (true, true) => self.ready_way(&want, taker, shards),
-            (true, false) => self.block_way(&want, taker, shards),
+        let way = match is_large {
+            true => self.block_way(&want, (taker, first), false, shards),
             // What is ready behind bytes that are still in use serves before a new page does.
-            (false, _) => self.small_way(&want, (taker, When::Now), shards),
+            false => self.small_way(&want, (taker, When::Now), shards),
         };
+        let way = way.or_else(|| self.grow_home(climb, &want, (taker, first), eager, shards));
         if way.is_some() {
             return way;
         }
-        if let Some(way) = self.grow_home(climb, &want, (taker, first), eager, shards) {
-            return Some(way);
-        }
         if cautious {
-            if is_large && let Some(way) = self.window_way(climb, &want, (taker, When::Now), shards) {
-                return Some(way);
-            }
-            if let Some(way) = self.grow_home(climb, &want, (taker, When::Now), left(cap, reserved), shards) {
-                return Some(way);
+            let way = is_large.then(|| self.window_way(climb, &want, (taker, When::Now), shards)).flatten();
+            let most = left(cap, reserved);
+            let way = way.or_else(|| self.grow_home(climb, &want, (taker, When::Now), most, shards));
+            if way.is_some() {
+                return way;
             }
         }
-        if is_large {
-            if cautious && let Some(way) = self.soonest_way(&want, taker, shards) {
-                return Some(way);
-            }
-            if let Some(way) = self.window_way(climb, &want, (taker, When::BehindWait), shards) {
-                return Some(way);
-            }
-            if let Some(way) = self.gather_and_grow(climb, &want, taker, room, shards) {
-                return Some(way);
-            }
-        } else if let Some(way) = self.small_way(&want, (taker, When::BehindWait), shards) {
-            return Some(way);
+        let behind = (taker, When::BehindWait);
+        if !is_large {
+            let way = self.small_way(&want, behind, shards);
+            let way = way.or_else(|| self.grow_home(climb, &want, behind, room, shards));
+            // The slab of another stream, or a block of the large side, comes rather than nothing.
+            let way = way.or_else(|| self.other_slab_way(&want, taker, shards));
+            return way.or_else(|| self.block_way(&want, behind, false, shards));
         }
-        if let Some(way) = self.grow_home(climb, &want, (taker, When::BehindWait), room, shards) {
-            return Some(way);
-        }
-        if is_large {
-            return None;
-        }
-        // A small request gets a block in the slab of another stream, or one of the large side, rather than none.
-        self.other_slab_way(&want, taker, shards).or_else(|| self.block_way(&want, taker, shards))
+        let way = cautious.then(|| self.block_way(&want, behind, true, shards)).flatten();
+        let way = way.or_else(|| self.window_way(climb, &want, behind, shards));
+        let way = way.or_else(|| self.gather_and_grow(climb, &want, taker, room, shards));
+        way.or_else(|| self.grow_home(climb, &want, behind, room, shards))
     }
 
     /// Lets the home grow by what the request needs, if that is at most `most` bytes. The free block in front of the

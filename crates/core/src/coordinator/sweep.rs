@@ -1,47 +1,31 @@
 //! The release of memory: what was chosen is waited for, and given to the driver one call at a time.
 
-mod choose;
-mod spare;
-
-pub(crate) use choose::claim_releasable;
-
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use millpond_backend::StreamId;
 
 use super::calls::{Batch, Purpose};
 use super::phase::{Asked, Phase, Turned};
-use super::plan::Plan;
-use super::step::Step;
+use super::plan::{Goal, Plan};
+use super::step::{PageCall, Step};
 use super::{Coordinator, Shards};
 use crate::books::Points;
-use crate::ids::{BlockId, PageId, SegmentId, ShardId, Slot};
+use crate::ids::{BlockId, PageId, PoolId, SegmentId, ShardId, Side, Slot};
 use crate::plant::Plant;
 
-/// A claimed free block that is to be released: a whole segment, or the pages inside a block of an expandable one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Candidate {
-    shard: ShardId,
-    block: BlockId,
-}
-
-/// A release in progress. Its candidates are claimed, so that no other plan can take them meanwhile.
+/// A release in progress: of whole segments, and of the pages inside blocks of expandable ones. Its candidates are
+/// claimed, so that no other plan can take them meanwhile.
 #[derive(Debug)]
 pub(crate) struct Sweep {
-    candidates: VecDeque<Candidate>,
-    scope: Scope,
+    candidates: VecDeque<(ShardId, BlockId)>,
+    /// Whether spare pages go before the candidates.
+    with_spare: bool,
     /// The sweep stops, though it has candidates left, once no more than this number of bytes are reserved.
     down_to: u64,
     stage: Stage,
-}
-
-/// What a sweep releases.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Scope {
-    /// The candidates.
-    Listed,
-    /// The spare pages, and the candidates.
-    WithSpare,
 }
 
 /// What a sweep does next.
@@ -49,7 +33,7 @@ pub(crate) enum Scope {
 enum Stage {
     /// It waits for the last uses of all that is to be released.
     Wait,
-    /// It releases the spare pages, if they are in its scope.
+    /// It releases the spare pages, if they go.
     Spare,
     /// It releases the range that the last unmap left without memory, unless other plans have put memory there since.
     Emptied { shard: ShardId, slot: Slot, id: SegmentId },
@@ -61,14 +45,13 @@ enum Stage {
 
 impl Sweep {
     /// Returns the sweep of these claimed blocks, which first waits for their last uses.
-    pub(crate) fn waiting(blocks: Vec<(ShardId, BlockId)>, scope: Scope, down_to: u64) -> Self {
-        Self { stage: Stage::Wait, scope, down_to, ..Self::idle(blocks) }
+    pub(crate) fn waiting(blocks: Vec<(ShardId, BlockId)>) -> Self {
+        Self { stage: Stage::Wait, ..Self::idle(blocks) }
     }
 
     /// Returns the sweep of these claimed blocks, of which those that are in use stay.
     pub(crate) fn idle(blocks: Vec<(ShardId, BlockId)>) -> Self {
-        let candidates = blocks.into_iter().map(|(shard, block)| Candidate { shard, block }).collect();
-        Self { candidates, scope: Scope::Listed, down_to: 0, stage: Stage::Next }
+        Self { candidates: blocks.into(), with_spare: false, down_to: 0, stage: Stage::Next }
     }
 
     /// Returns the number of bytes that are still to be released, where this many are reserved.
@@ -78,7 +61,7 @@ impl Sweep {
 
     /// Returns the phase that sweeps, or the one that follows if there is nothing to release.
     pub(crate) fn then(self, then: Phase) -> Phase {
-        if self.candidates.is_empty() && self.scope == Scope::Listed {
+        if self.candidates.is_empty() && !self.with_spare {
             return then;
         }
         Phase::Sweep(self, Box::new(then))
@@ -86,8 +69,8 @@ impl Sweep {
 
     /// Gives all claims back.
     pub(super) fn give_up(self, clocks: [u64; 2], shards: &mut dyn Shards) {
-        for candidate in &self.candidates {
-            shards.with(candidate.shard, |shard| shard.unclaim(candidate.block, clocks));
+        for (id, block) in self.candidates {
+            shards.with(id, |shard| shard.unclaim(block, clocks));
         }
     }
 }
@@ -110,7 +93,7 @@ impl Coordinator {
             }
             Stage::Spare => {
                 sweep.stage = Stage::Next;
-                if sweep.scope == Scope::WithSpare {
+                if sweep.with_spare {
                     return self.release_spare(sweep, then, shards);
                 }
                 Phase::Sweep(sweep, then).turn()
@@ -130,7 +113,7 @@ impl Coordinator {
 
     /// Releases the first candidate, or gives its claim back if it may not go.
     fn release_next(&mut self, mut sweep: Sweep, then: Box<Phase>, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
-        let Some(&Candidate { shard, block }) = sweep.candidates.front() else { return then.turn() };
+        let Some(&(shard, block)) = sweep.candidates.front() else { return then.turn() };
         let done = sweep.excess(self.reserved_bytes()) == 0;
         let has_pages = shards.with(shard, |s| s.whole_pages(block).is_some());
         let is_captured = self.pending.is_captured(self.stream_of(shard));
@@ -150,19 +133,8 @@ impl Coordinator {
             return Phase::Sweep(sweep, then).turn();
         }
         if has_pages {
-            self.unmap(sweep, then, (shard, block), plan, shards)
-        } else {
-            self.release_segment(sweep, then, (shard, block), shards)
+            return self.unmap(sweep, then, (shard, block), plan, shards);
         }
-    }
-
-    fn release_segment(
-        &mut self,
-        sweep: Sweep,
-        then: Box<Phase>,
-        (shard, block): (ShardId, BlockId),
-        shards: &mut dyn Shards,
-    ) -> Turned {
         let (slot, bytes, side) = shards.with(shard, |s| s.forget_whole(block));
         let then = Phase::Sweep(sweep, then);
         self.headroom.lose_segment(side, bytes);
@@ -183,7 +155,7 @@ impl Coordinator {
         shards: &mut dyn Shards,
     ) -> Turned {
         let excess = sweep.excess(self.reserved_bytes());
-        let Some(Run { offset, bytes, pages }) = self.first_to_go(shard, block, excess, shards) else {
+        let Some((offset, bytes, pages)) = self.first_to_go(shard, block, excess, shards) else {
             shards.with(shard, |s| s.unclaim(block, plan.request.clocks));
             return Phase::Sweep(sweep, then).turn();
         };
@@ -193,47 +165,58 @@ impl Coordinator {
             block
         });
         let calls = pages.into_iter().flat_map(|page| self.calls_to_release(page, shards)).collect();
-        Phase::call(Batch::new(calls, Purpose::GiveUp { shard, block, bytes, sweep, then }))
+        Phase::call(Batch::new(calls, Purpose::GiveUp { of: Some((shard, block, bytes)), sweep, then }))
     }
 
     /// Returns the first run of pages in a claimed block that are in no window that is ending, up to `excess` bytes and
-    /// the rest of a page.
-    fn first_to_go(&self, shard: ShardId, block: BlockId, excess: u64, shards: &mut dyn Shards) -> Option<Run> {
-        let whole: Vec<_> = shards.with(shard, |s| s.pages_in(block).collect());
-        let mut run = Run { offset: 0, bytes: 0, pages: Vec::new() };
-        for (at, mapping) in whole {
-            if run.bytes >= excess {
-                break;
-            }
-            if self.can_leave_windows(mapping.page) {
-                if run.pages.is_empty() {
-                    run.offset = at;
-                }
-                run.bytes += mapping.bytes;
-                run.pages.push(mapping.page);
-            } else if !run.pages.is_empty() {
-                break;
-            }
-        }
-        (!run.pages.is_empty()).then_some(run)
-    }
-
-    /// Notes that the driver has unmapped and released the pages of a claimed block.
-    pub(super) fn unmapped(
-        &mut self,
-        mut sweep: Sweep,
+    /// the rest of a page: the offset of the first, their bytes, and the pages.
+    fn first_to_go(
+        &self,
         shard: ShardId,
         block: BlockId,
-        bytes: u64,
+        excess: u64,
+        shards: &mut dyn Shards,
+    ) -> Option<(u64, u64, Vec<PageId>)> {
+        let whole: Vec<_> = shards.with(shard, |s| s.pages_in(block).collect());
+        let may_go = |page: PageId| self.can_leave_windows(page);
+        let mut run =
+            whole.into_iter().skip_while(|(_, page)| !may_go(page.page)).take_while(|(_, page)| may_go(page.page));
+        let (offset, first) = run.next()?;
+        let (mut bytes, mut pages) = (first.bytes, [first.page].to_vec());
+        while bytes < excess
+            && let Some((_, next)) = run.next()
+        {
+            bytes += next.bytes;
+            pages.push(next.page);
+        }
+        Some((offset, bytes, pages))
+    }
+
+    /// Notes that the driver has released spare pages, or unmapped and released the pages of a claimed block.
+    pub(super) fn given_up(
+        &mut self,
+        of: Option<(ShardId, BlockId, u64)>,
+        mut sweep: Sweep,
+        calls: &[PageCall],
         plan: &mut Plan,
         shards: &mut dyn Shards,
     ) -> Sweep {
-        let (side, emptied) = shards.with(shard, |s| s.unmapped_pages(block));
-        self.headroom.lose(side, bytes);
-        self.note_progress(plan);
-        if let Some((slot, id)) = emptied {
-            sweep.stage = Stage::Emptied { shard, slot, id };
+        if of.is_none() {
+            for call in calls {
+                if let PageCall::Release { page } = *call {
+                    self.headroom.lose(self.pages[page].side, self.pages[page].bytes);
+                }
+            }
         }
+        self.pages_released(calls, shards);
+        if let Some((shard, block, bytes)) = of {
+            let (side, emptied) = shards.with(shard, |s| s.unmapped_pages(block));
+            self.headroom.lose(side, bytes);
+            if let Some((slot, id)) = emptied {
+                sweep.stage = Stage::Emptied { shard, slot, id };
+            }
+        }
+        self.note_progress(plan);
         sweep
     }
 
@@ -246,7 +229,7 @@ impl Coordinator {
                 points.max(point);
             }
         };
-        for &Candidate { shard, block } in &sweep.candidates {
+        for &(shard, block) in &sweep.candidates {
             let (last_use, has_pages) = shards.with(shard, |shard| {
                 shard.guards_of(block).iter().for_each(&mut add);
                 (shard.last_point(block), shard.whole_pages(block).is_some())
@@ -257,18 +240,76 @@ impl Coordinator {
         }
         points
     }
-}
 
-/// Neighbouring pages in a block, with the offset of the first.
-struct Run {
-    offset: u64,
-    bytes: u64,
-    pages: Vec<PageId>,
+    /// Releases the spare pages that may go, as many as are to go.
+    fn release_spare(&mut self, sweep: Sweep, then: Box<Phase>, shards: &mut dyn Shards) -> Turned {
+        let (mut calls, mut left) = (Vec::new(), sweep.excess(self.reserved_bytes()));
+        for page in self.pages.take_spare() {
+            if left == 0 {
+                self.pages.put_aside(page);
+                continue;
+            }
+            left = left.saturating_sub(self.pages[page].bytes);
+            calls.append(&mut self.calls_to_release(page, shards));
+        }
+        if calls.is_empty() {
+            return Phase::Sweep(sweep, then).turn();
+        }
+        Phase::call(Batch::new(calls, Purpose::GiveUp { of: None, sweep, then }))
+    }
+
+    /// Chooses everything cached: unsplit free segments and whole free pages, the large side first (PyTorch's
+    /// `release_cached_blocks`). A trim takes the largest first and stops at its goal. Nothing of a held pool goes.
+    pub(crate) fn sweep_all(&mut self, plan: &Plan, shards: &mut dyn Shards) -> Sweep {
+        self.ranges.forget_refusals();
+        let only = if let Goal::EmptyPool(pool) = plan.request.goal { Some(pool) } else { None };
+        let concerns = |id| only.is_none_or(|pool| self.pool_of(id) == pool);
+        let mut blocks = Vec::new();
+        for side in [Side::Large, Side::Small] {
+            for id in self.releasable_shards().filter(|&id| concerns(id)) {
+                blocks.extend(claim_releasable(id, side, shards));
+            }
+        }
+        let down_to = match plan.request.goal {
+            Goal::Trim(bytes) => {
+                blocks.sort_by_key(|&(id, block)| Reverse(shards.with(id, |shard| shard.size_of(block))));
+                bytes
+            }
+            _ => 0,
+        };
+        // Spare pages have no home, and so belong to no pool.
+        let with_spare = only.is_none() && self.pages.spare().next().is_some();
+        Sweep { with_spare, down_to, ..Sweep::waiting(blocks) }
+    }
+
+    /// Chooses everything that private pools without references have cached, as far as it is idle; of pools in which a
+    /// stream was captured only if `with_captured`, as no tick covers the last run of a graph. Also returns the streams
+    /// that used it last, which are to be asked how far they are.
+    pub(crate) fn sweep_pools_that_are_over(
+        &self,
+        with_captured: bool,
+        shards: &mut dyn Shards,
+    ) -> (Sweep, Vec<StreamId>) {
+        let is_over = |id: &ShardId| {
+            let pool = self.pool_of(*id);
+            pool != PoolId::DEFAULT && (with_captured || !self.pools.was_captured(pool))
+        };
+        let over = self.releasable_shards().filter(is_over).flat_map(|id| Side::BOTH.map(|side| (id, side)));
+        let sweep = Sweep::idle(over.flat_map(|(id, side)| claim_releasable(id, side, shards)).collect());
+        let streams = self.last_uses(&sweep, shards).iter().map(|point| point.stream).collect();
+        (sweep, streams)
+    }
 }
 
 /// Gives a segment or a range to the driver.
 fn release(shard: ShardId, slot: Slot, step: Step, then: Phase) -> Turned {
     (Phase::Asked(Asked::Release { shard, slot, then: Box::new(then) }), Some(step))
+}
+
+/// Claims every free block of a shard's side that is a whole segment or has whole pages inside it.
+pub(crate) fn claim_releasable(id: ShardId, side: Side, shards: &mut dyn Shards) -> Vec<(ShardId, BlockId)> {
+    let blocks = shards.with(id, |shard| shard.claim_releasable(side));
+    blocks.into_iter().map(|block| (id, block)).collect()
 }
 
 #[cfg(test)]
@@ -278,18 +319,17 @@ mod tests {
     use std::vec;
 
     use super::*;
-    use crate::policy::Climb;
-    use crate::policy::segments::Rung;
 
     fn next() -> Phase {
-        Phase::Climb(Climb::Segments(Rung::Release))
+        Phase::Begin
     }
 
     #[test]
     fn a_sweep_of_nothing_is_left_out() {
-        assert!(matches!(Sweep::idle(vec![]).then(next()), Phase::Climb(_)));
-        assert!(matches!(Sweep::waiting(vec![], Scope::Listed, 0).then(next()), Phase::Climb(_)));
-        assert!(matches!(Sweep::waiting(vec![], Scope::WithSpare, 0).then(next()), Phase::Sweep(..)), "spare pages go");
+        assert!(matches!(Sweep::idle(vec![]).then(next()), Phase::Begin));
+        assert!(matches!(Sweep::waiting(vec![]).then(next()), Phase::Begin));
+        let with_spare = Sweep { with_spare: true, ..Sweep::waiting(vec![]) };
+        assert!(matches!(with_spare.then(next()), Phase::Sweep(..)), "spare pages go");
         let one = vec![(ShardId(0), BlockId(0))];
         assert!(matches!(Sweep::idle(one).then(next()), Phase::Sweep(..)));
     }
@@ -297,7 +337,7 @@ mod tests {
     #[test]
     fn what_is_not_idle_yet_is_waited_for_first() {
         let one = || vec![(ShardId(0), BlockId(0))];
-        assert_eq!(Sweep::waiting(one(), Scope::Listed, 0).stage, Stage::Wait);
+        assert_eq!(Sweep::waiting(one()).stage, Stage::Wait);
         assert_eq!(Sweep::idle(one()).stage, Stage::Next);
     }
 }
