@@ -21,7 +21,6 @@
 mod error;
 mod grammar;
 mod keys;
-mod set;
 mod value;
 mod write;
 
@@ -69,5 +68,5 @@ pub fn parse(text: &str) -> Result<Options, ConfError> {
 /// Returns an error as [`parse`] does, and also for a large segment size above a limit that `base` sets, since such a
 /// limit would then be out of its range.
 pub fn parse_over(base: Options, text: &str) -> Result<Parsed, ConfError> {
-    set::apply(base, &grammar::pairs(text)?)
+    keys::apply(base, &grammar::pairs(text)?)
 }

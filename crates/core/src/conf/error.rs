@@ -1,6 +1,7 @@
 //! The errors that a configuration text can have.
 
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use core::fmt;
 
 use super::keys;
@@ -26,7 +27,7 @@ impl ConfError {
 #[non_exhaustive]
 pub enum ConfErrorKind {
     /// A key that neither PyTorch nor Millpond has.
-    #[error("unknown key `{key}`; the keys are {}", keys::Listing)]
+    #[error("unknown key `{key}`; the keys are {}", keys::names().collect::<Vec<_>>().join(", "))]
     UnknownKey {
         /// The word found.
         key: String,
@@ -94,37 +95,15 @@ pub enum ConfErrorKind {
         /// The key.
         key: &'static str,
     },
-    /// A single value for a key that takes only a list.
-    #[error("`{key}` is `{value}`, must be a list such as `[class:value,class:value]`")]
-    ListExpected {
+    /// A value that the key does not accept.
+    #[error("`{key}` is `{value}`, must be {accepted}")]
+    NotAccepted {
         /// The key.
         key: &'static str,
         /// The word found.
         value: String,
-    },
-    /// A value that is not a whole number.
-    #[error("`{key}` is `{value}`, must be a whole number in decimal digits")]
-    NotANumber {
-        /// The key.
-        key: &'static str,
-        /// The word found.
-        value: String,
-    },
-    /// A value that is not a decimal number.
-    #[error("`{key}` is `{value}`, must be a decimal number such as 0.8 (no sign, no exponent)")]
-    NotADecimal {
-        /// The key.
-        key: &'static str,
-        /// The word found.
-        value: String,
-    },
-    /// A value that is not a truth value.
-    #[error("`{key}` is `{value}`, must be `True` or `False`, spelled so")]
-    NotABoolean {
-        /// The key.
-        key: &'static str,
-        /// The word found.
-        value: String,
+        /// What is accepted, in words.
+        accepted: &'static str,
     },
     /// A whole number beyond 64 bits.
     #[error("`{key}` is `{value}`, which does not fit in 64 bits")]
@@ -141,16 +120,6 @@ pub enum ConfErrorKind {
         key: &'static str,
         /// The number.
         value: u64,
-    },
-    /// A number outside what the key accepts.
-    #[error("`{key}` is `{value}`, must be {accepted}")]
-    OutOfRange {
-        /// The key.
-        key: &'static str,
-        /// The word found.
-        value: String,
-        /// The range in words.
-        accepted: &'static str,
     },
     /// A limit below the large segment size.
     #[error("`{key}` is {mib} MiB, must be at least the large segment size, {large_mib} MiB")]
@@ -195,16 +164,6 @@ pub enum ConfErrorKind {
         key: &'static str,
         /// The name.
         name: String,
-    },
-    /// A word that is not among the few that the key accepts.
-    #[error("`{key}` is `{value}`, must be {accepted}")]
-    UnknownWord {
-        /// The key.
-        key: &'static str,
-        /// The word found.
-        value: String,
-        /// The accepted words.
-        accepted: &'static str,
     },
     /// The value `backend:cudaMallocAsync`.
     #[error(

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::error::{ConfError, ConfErrorKind as Kind};
 use super::grammar::{Value, Word};
-use crate::settings::Divisions;
+use crate::settings::{Divisions, Options, PolicyName};
 use crate::units::{MIB, REQUEST_BYTES_MAX};
 
 /// The largest number of MiB that a key accepts. No larger request is served.
@@ -20,14 +20,14 @@ pub(super) fn boolean(key: &'static str, word: Word<'_>) -> Result<bool, ConfErr
     match word.text {
         "True" => Ok(true),
         "False" => Ok(false),
-        _ => Err(ConfError::new(word.at, Kind::NotABoolean { key, value: word.shown() })),
+        _ => Err(refused(key, word, "`True` or `False`, spelled so")),
     }
 }
 
 /// Reads a whole number.
 pub(super) fn whole(key: &'static str, word: Word<'_>) -> Result<u64, ConfError> {
     if word.text.is_empty() || !word.text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(ConfError::new(word.at, Kind::NotANumber { key, value: word.shown() }));
+        return Err(refused(key, word, "a whole number in decimal digits"));
     }
     word.text.parse().map_err(|_| ConfError::new(word.at, Kind::Overflow { key, value: word.shown() }))
 }
@@ -36,22 +36,89 @@ pub(super) fn whole(key: &'static str, word: Word<'_>) -> Result<u64, ConfError>
 pub(super) fn mib(key: &'static str, word: Word<'_>) -> Result<u64, ConfError> {
     match whole(key, word)? {
         mib if mib <= MIB_MAX => Ok(mib),
-        _ => Err(out_of_range(key, word, "at most 1099511627776 (1 EiB in MiB)")),
+        _ => Err(refused(key, word, "at most 1099511627776 (1 EiB in MiB)")),
     }
 }
 
-/// Reads a decimal number: digits, optionally followed by a point and more digits.
-pub(super) fn decimal(key: &'static str, word: Word<'_>) -> Result<f64, ConfError> {
-    let refuse = || ConfError::new(word.at, Kind::NotADecimal { key, value: word.shown() });
-    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let well_formed = match word.text.split_once('.') {
-        None => digits(word.text),
-        Some((before, after)) => digits(before) && digits(after),
-    };
-    if !well_formed {
-        return Err(refuse());
+/// Reads a number of MiB that is above another one.
+pub(super) fn mib_above(
+    least: u64,
+    key: &'static str,
+    word: Word<'_>,
+    accepted: &'static str,
+) -> Result<u64, ConfError> {
+    match mib(key, word)? {
+        mib if mib > least => Ok(mib),
+        _ => Err(refused(key, word, accepted)),
     }
-    word.text.parse().map_err(|_| refuse())
+}
+
+/// Reads a size in MiB that may not be below the large segment size, and returns it in bytes.
+pub(super) fn limit(options: &Options, key: &'static str, word: Word<'_>) -> Result<u64, ConfError> {
+    let mib = mib(key, word)?;
+    if mib * MIB < options.large_segment_bytes {
+        let large_mib = options.large_segment_bytes.div_ceil(MIB);
+        return Err(ConfError::new(word.at, Kind::BelowLargeSegment { key, mib, large_mib }));
+    }
+    Ok(mib * MIB)
+}
+
+/// Reads a decimal number: digits, optionally followed by a point and more digits.
+fn decimal(key: &'static str, word: Word<'_>) -> Result<f64, ConfError> {
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let (before, after) = word.text.split_once('.').unwrap_or((word.text, "0"));
+    let number = word.text.parse().ok().filter(|_| digits(before) && digits(after));
+    number.ok_or_else(|| refused(key, word, "a decimal number such as 0.8 (no sign, no exponent)"))
+}
+
+/// Reads a decimal number of which some are accepted.
+pub(super) fn share(
+    accepts: impl Fn(f64) -> bool,
+    key: &'static str,
+    word: Word<'_>,
+    accepted: &'static str,
+) -> Result<f64, ConfError> {
+    let share = decimal(key, word)?;
+    if accepts(share) { Ok(share) } else { Err(refused(key, word, accepted)) }
+}
+
+/// Reads the name of one of a few values.
+pub(super) fn one_of<T: Copy, const N: usize>(
+    values: [T; N],
+    name: fn(T) -> &'static str,
+    key: &'static str,
+    word: Word<'_>,
+    accepted: &'static str,
+) -> Result<T, ConfError> {
+    let named = values.into_iter().find(|value| name(*value) == word.text);
+    named.ok_or_else(|| refused(key, word, accepted))
+}
+
+/// Checks that the backend is the native one.
+pub(super) fn backend(key: &'static str, word: Word<'_>) -> Result<(), ConfError> {
+    match word.text {
+        "native" => Ok(()),
+        "cudaMallocAsync" => Err(ConfError::new(word.at, Kind::DriverBackend)),
+        _ => Err(refused(key, word, "`native`")),
+    }
+}
+
+/// Reads the name of a policy, or `auto`.
+pub(super) fn policy(key: &'static str, word: Word<'_>) -> Result<Option<PolicyName>, ConfError> {
+    match PolicyName::find(word.text) {
+        _ if word.text == "auto" => Ok(None),
+        Some(name) => Ok(Some(name)),
+        None => Err(refused(key, word, "`paged`, `classic`, `direct` or `auto`")),
+    }
+}
+
+/// Checks a number of threads: a power of two.
+pub(super) fn threads(key: &'static str, word: Word<'_>) -> Result<(), ConfError> {
+    match whole(key, word)? {
+        value if !value.is_power_of_two() => Err(ConfError::new(word.at, Kind::NotAPowerOfTwo { key, value })),
+        1..=128 => Ok(()),
+        _ => Err(refused(key, word, "at most 128")),
+    }
 }
 
 /// Checks the size of a reservation of addresses: a share of the device's memory, or a number of GiB. The value is not
@@ -61,18 +128,17 @@ pub(super) fn reserve(key: &'static str, word: Word<'_>) -> Result<(), ConfError
     if let Some(number) = word.text.strip_suffix('G') {
         return match whole(key, Word { text: number, at: word.at })? {
             1..=1_073_741_824 => Ok(()),
-            _ => Err(out_of_range(key, word, ACCEPTED)),
+            _ => Err(refused(key, word, ACCEPTED)),
         };
     }
-    let share = decimal(key, word)?;
-    if share > 0.0 && share.is_finite() { Ok(()) } else { Err(out_of_range(key, word, ACCEPTED)) }
+    share(|share| share > 0.0 && share.is_finite(), key, word, ACCEPTED).map(drop)
 }
 
 /// Checks a list of [reservations](reserve) by the name of a class. The values are not kept.
 pub(super) fn reserve_by_class(key: &'static str, value: &Value<'_>) -> Result<(), ConfError> {
     let entries = match value {
         Value::List { entries, .. } => entries,
-        Value::Word(word) => return Err(ConfError::new(word.at, Kind::ListExpected { key, value: word.shown() })),
+        Value::Word(word) => return Err(refused(key, *word, "a list such as `[class:value,class:value]`")),
     };
     let mut names: Vec<&str> = Vec::with_capacity(entries.len());
     for (name, value) in entries {
@@ -117,7 +183,7 @@ fn division_list(key: &'static str, entries: &[(Word<'_>, Word<'_>)]) -> Result<
             return Err(ConfError::new(size.at, Kind::NotAPowerOfTwo { key, value: mib }));
         }
         if mib > LAST_SLOT_MIB {
-            return Err(out_of_range(key, *size, "a size from 1 to 32768 MiB, or `>`"));
+            return Err(refused(key, *size, "a size from 1 to 32768 MiB, or `>`"));
         }
         if mib <= previous_mib {
             return Err(ConfError::new(size.at, Kind::ListOrder { key, mib, previous_mib }));
@@ -138,12 +204,12 @@ fn division(key: &'static str, word: Word<'_>) -> Result<u64, ConfError> {
         return Err(ConfError::new(word.at, Kind::NotAPowerOfTwo { key, value: number }));
     }
     if number > DIVISIONS_MAX {
-        return Err(out_of_range(key, word, "at most 1073741824"));
+        return Err(refused(key, word, "at most 1073741824"));
     }
     Ok(number)
 }
 
-/// Creates the error for a value that is well formed and too small or too large.
-pub(super) fn out_of_range(key: &'static str, word: Word<'_>, accepted: &'static str) -> ConfError {
-    ConfError::new(word.at, Kind::OutOfRange { key, value: word.shown(), accepted })
+/// Creates the error for a value that the key does not accept.
+fn refused(key: &'static str, word: Word<'_>, accepted: &'static str) -> ConfError {
+    ConfError::new(word.at, Kind::NotAccepted { key, value: word.shown(), accepted })
 }

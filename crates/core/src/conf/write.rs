@@ -4,7 +4,6 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use alloc::{format, vec};
 
-use super::keys::Key;
 use crate::settings::{Divisions, Options};
 use crate::units::MIB;
 
@@ -15,48 +14,33 @@ use crate::units::MIB;
 /// `gc_without_limit`, `shorter_pages`, `open_ranges` and `ties` have no key, values set in code may lie outside what
 /// the keys accept, and a size that is not a whole number of MiB is written with a fraction, which the parser refuses.
 pub fn write(options: &Options) -> String {
-    let default = Options::default();
-    let mut pairs = Vec::new();
-    let mut pair = |key: Key, value: String| pairs.push(format!("{}:{value}", key.name()));
-
-    let choice = &options.policy;
-    if let Some(name) = choice.policy {
-        pair(Key::Policy, name.as_str().into());
-    }
-    if choice.growth != default.policy.growth {
-        pair(Key::Growth, choice.growth.name().into());
-    }
-    if choice.expandable_segments {
-        pair(Key::ExpandableSegments, "True".into());
-    }
-    if options.large_segment_bytes != default.large_segment_bytes {
-        pair(Key::LargeSegmentSize, mib(options.large_segment_bytes));
-    }
-    if let Some(bytes) = options.max_split_bytes {
-        pair(Key::MaxSplitSize, mib(bytes));
-    }
-    if let Some(bytes) = options.max_non_split_rounding_bytes {
-        pair(Key::MaxNonSplitRounding, mib(bytes));
-    }
-    if let Some(slack) = choice.slack {
-        pair(Key::Slack, format!("{slack}"));
-    }
-    if options.gc_threshold != default.gc_threshold {
-        pair(Key::GarbageCollectionThreshold, format!("{}", options.gc_threshold));
-    }
-    if options.divisions != default.divisions {
-        pair(Key::RoundupDivisions, divisions(&options.divisions));
-    }
-    if options.memory_fraction != default.memory_fraction {
-        pair(Key::MemoryFraction, format!("{}", options.memory_fraction));
-    }
-    if options.scrub != default.scrub {
-        pair(Key::Scrub, options.scrub.name().into());
-    }
-    if options.throw_on_oom {
-        pair(Key::ThrowOnOom, "True".into());
-    }
-    pairs.join(",")
+    let (default, choice) = (Options::default(), &options.policy);
+    let unless = |is_default: bool, value: String| (!is_default).then_some(value);
+    let pairs = [
+        ("policy", choice.policy.map(|name| name.as_str().into())),
+        ("growth", unless(choice.growth == default.policy.growth, choice.growth.name().into())),
+        ("expandable_segments", choice.expandable_segments.then(|| "True".into())),
+        (
+            "large_segment_size_mb",
+            unless(options.large_segment_bytes == default.large_segment_bytes, mib(options.large_segment_bytes)),
+        ),
+        ("max_split_size_mb", options.max_split_bytes.map(mib)),
+        ("max_non_split_rounding_mb", options.max_non_split_rounding_bytes.map(mib)),
+        ("slack", choice.slack.map(|slack| format!("{slack}"))),
+        (
+            "garbage_collection_threshold",
+            unless(options.gc_threshold == default.gc_threshold, format!("{}", options.gc_threshold)),
+        ),
+        ("roundup_power2_divisions", unless(options.divisions == default.divisions, divisions(&options.divisions))),
+        (
+            "per_process_memory_fraction",
+            unless(options.memory_fraction == default.memory_fraction, format!("{}", options.memory_fraction)),
+        ),
+        ("scrub", unless(options.scrub == default.scrub, options.scrub.name().into())),
+        ("throw_on_cudamalloc_oom", options.throw_on_oom.then(|| "True".into())),
+    ];
+    let pairs = pairs.into_iter().filter_map(|(key, value)| Some(format!("{key}:{}", value?)));
+    pairs.collect::<Vec<_>>().join(",")
 }
 
 fn mib(bytes: u64) -> String {
