@@ -73,7 +73,7 @@ impl Coordinator {
     /// and is no longer a holder. So a call makes at most one holder, and at most one that it visits stays a holder.
     /// Over many calls that is two visits each, plus one for each shard that was opened. Busy shards come on top.
     pub fn settle(&mut self, shard: ShardId, shards: &mut dyn Shards) {
-        let (before, is_new) = shards.with(shard, |shard| (shard.rooms(), shard.hold_room()));
+        let (before, is_new) = shards.with(shard, |shard| (shard.meter.rooms(), shard.hold_room()));
         if is_new {
             self.holders.push_back(shard);
         }
@@ -90,7 +90,7 @@ impl Coordinator {
             let mut holds = true;
             if other != shard {
                 looks::note(1);
-                passed_over |= !shards.try_visit(other, &mut |other| holds = other.give_room(&mut rooms));
+                passed_over |= !shards.try_visit(other, &mut |other| holds = other.meter.give_room(&mut rooms));
             }
             if holds {
                 self.holders.push_back(other);
@@ -100,7 +100,7 @@ impl Coordinator {
             self.peaks.cover(&mut rooms);
         }
         each(|row, counter| rooms[row][counter] -= before[row][counter]);
-        shards.with(shard, |shard| shard.add_room(&rooms));
+        shards.with(shard, |shard| shard.meter.add_room(&rooms));
     }
 
     /// Settles every shard that is short of room, or has some that it does not hold.
@@ -129,7 +129,7 @@ impl Coordinator {
     /// Forgets what came and went: PyTorch's `reset_accumulated_memory_stats`.
     pub fn reset_totals(&mut self, shards: &mut dyn Shards) {
         for id in self.shard_ids() {
-            shards.with(id, |shard| shard.reset_totals());
+            shards.with(id, |shard| shard.meter.reset_totals());
         }
         self.headroom.reset_totals();
         self.pools.reset_totals();
@@ -174,9 +174,9 @@ impl Coordinator {
             shards.with(id, |shard| {
                 for (counter, family) in EVERY_COUNTER.into_iter().zip(&mut families) {
                     for side in Side::BOTH {
-                        let (current, came, went) = shard.totals(side, counter);
+                        let (came, went) = shard.meter.totals(side, counter);
                         family.change(side, |stat| {
-                            stat.current += current;
+                            stat.current += shard.meter.current(side, counter) as u64;
                             stat.allocated += came;
                             stat.freed += went;
                         });
@@ -193,16 +193,16 @@ impl Coordinator {
     /// P1: a peak is the sum of what is there and what room is left, and no room is below zero. P2: shards that hold no
     /// room have none, and each other one is a holder, once.
     pub(super) fn check_peaks(&mut self, shards: &mut dyn Shards) {
-        let rows = |id| shards.with(id, |shard| (shard.current(), shard.rooms()));
+        let rows = |id| shards.with(id, |shard| (shard.meter.current_rows(), shard.meter.rooms()));
         let rows: alloc::vec::Vec<_> = self.shard_ids().map(rows).collect();
         self.peaks.check(&rows);
         shards.add_holders(&mut self.holders);
         let mut holders: alloc::vec::Vec<_> = self.holders.iter().copied().collect();
         holders.sort_unstable();
-        let holding = |&id: &ShardId| shards.with(id, |shard| shard.holds_room());
+        let holding = |&id: &ShardId| shards.with(id, |shard| shard.meter.holds_room());
         assert!(self.shard_ids().filter(holding).eq(holders), "shards that hold room, against {:?}", self.holders);
         for (id, (_, rooms)) in self.shard_ids().zip(&rows) {
-            let is_bare = shards.with(id, |shard| shard.holds_room() || *rooms == NONE);
+            let is_bare = shards.with(id, |shard| shard.meter.holds_room() || *rooms == NONE);
             assert!(is_bare, "{id:?} has room that it does not hold: {rooms:?}");
         }
     }

@@ -200,7 +200,7 @@ impl Shard {
                 id.0
             );
         }
-        for id in self.uses_recorded() {
+        for &id in self.uses.keys() {
             assert_eq!(self.blocks[id].state, State::Live, "uses are kept for block {}", id.0);
         }
     }

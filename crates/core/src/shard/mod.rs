@@ -8,13 +8,11 @@ mod adopt;
 mod by_place;
 mod check;
 mod claim;
-mod counts;
 mod extend;
 mod foreign;
 mod free;
 mod guards;
 mod home;
-mod mappings;
 mod put_off;
 mod release;
 mod slabs;
@@ -22,11 +20,11 @@ mod snug;
 mod spots;
 mod take;
 mod tiles;
-mod uses;
 mod view;
 mod windows;
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
@@ -36,7 +34,7 @@ use crate::books::Points;
 use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
 use crate::index::{Entry, FreeIndex};
 use crate::last_use::LastUse;
-use crate::meter::{Counter, Meter};
+use crate::meter::{Counter, Meter, ROWS, Row};
 use crate::plant::{Plant, Planted};
 use crate::policy::Source;
 use crate::segment::Segments;
@@ -47,7 +45,7 @@ pub(crate) use adopt::Arrival;
 pub(crate) use by_place::Ends;
 pub(crate) use extend::{Addresses, Extend, Growing};
 use foreign::Owners;
-pub use free::{Freed, Retired};
+pub use free::{Freed, Retired, Uses};
 pub use guards::Requester;
 use guards::{Guards, Seen};
 pub(crate) use home::{Ground, Growth};
@@ -55,8 +53,6 @@ use put_off::Swap;
 use snug::Snug;
 pub(crate) use spots::{Mark, Spot, Stands};
 pub(crate) use tiles::{Claimed, Tile};
-pub use uses::Uses;
-use uses::UsesByBlock;
 pub use view::{BlockState, BlockView, PageView, SegmentView};
 use windows::Panes;
 
@@ -164,7 +160,7 @@ pub struct Shard {
     segments: Segments,
     /// The rank that the next segment begins at, where ties go by birth.
     next_rank: u64,
-    meter: Meter,
+    pub(crate) meter: Meter,
     /// What counts towards the slack, where there is one.
     snug: Option<Snug>,
     /// Freed blocks whose home stream has not come far enough ([`Reuse::AfterSubmit`], [`Reuse::AfterDone`]), in order
@@ -175,8 +171,8 @@ pub struct Shard {
     /// What is known about the last operation, if that handed out again exactly the block that the one before had
     /// freed.
     swap: Swap,
-    /// The uses of blocks beyond the home stream.
-    uses: UsesByBlock,
+    /// The uses of blocks beyond the home stream. There are few at any time.
+    uses: BTreeMap<BlockId, Box<Uses>>,
     /// Which stream has which memory, where the settings make that matter.
     owners: Option<Owners>,
     /// The bytes of homes that belong to the small side.
@@ -216,7 +212,7 @@ impl Shard {
             settling: VecDeque::new(),
             put_off: BlockId::NONE,
             swap: Swap::NONE,
-            uses: UsesByBlock::default(),
+            uses: BTreeMap::new(),
             owners: Owners::under(rules.scrub),
             small_bytes: 0,
             gives_from: rules.slab,
@@ -352,7 +348,7 @@ impl Shard {
         let entry = &mut self.blocks[block];
         assert_eq!(entry.state, State::Live, "block {} is used after it was freed", block.0);
         entry.used_elsewhere = true;
-        self.uses.entry(block)
+        self.uses.entry(block).or_default()
     }
 
     fn entry(&self, id: BlockId) -> Entry {
@@ -414,8 +410,43 @@ impl Shard {
         self.settling.front().map(|&(tick, _)| Point { stream: self.stream, tick })
     }
 
-    fn uses_recorded(&self) -> Vec<BlockId> {
-        self.uses.iter().map(|(block, _)| block).collect()
+    /// Returns whether no room is below zero, and none is there that the shard does not hold.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.meter.is_settled()
+    }
+
+    /// Has the shard hold room from now on, and returns whether it did not before. If so the coordinator has to know,
+    /// see [`Shards::add_holders`](crate::Shards::add_holders).
+    pub fn hold_room(&mut self) -> bool {
+        self.meter.hold_room()
+    }
+
+    /// Has the next operations find no shortage of room, up to some blocks: what is missing is settled later. A peak
+    /// misses what rises and falls again until then.
+    ///
+    /// # Panics
+    ///
+    /// If the shard does not hold room.
+    pub fn overdraw(&mut self) {
+        self.meter.overdraw();
+    }
+
+    /// Lets the peaks begin anew with what is there now, which it returns.
+    pub(crate) fn reset_peaks(&mut self) -> [Row; ROWS] {
+        self.meter.reset_room();
+        self.snug_reset();
+        self.meter.current_rows()
+    }
+
+    /// Returns the bytes of blocks that the program holds, after rounding.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        let of = |side| self.meter.current(side, Counter::AllocatedBytes) as u64;
+        of(Side::Small) + of(Side::Large)
+    }
+
+    /// Returns the number of blocks that were freed so far.
+    pub(crate) fn frees(&self) -> u64 {
+        Side::BOTH.map(|side| self.meter.totals(side, Counter::Allocation).1).iter().sum()
     }
 }
 

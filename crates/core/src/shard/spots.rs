@@ -107,7 +107,7 @@ impl Shard {
 
     /// Returns the live block as a mark whose pieces, if it is in a window, are these.
     pub(crate) fn mark_of(&self, id: BlockId, pieces: Vec<Spot>) -> Mark {
-        let uses = self.uses.get(id);
+        let uses = self.uses.get(&id);
         Mark {
             spot: self.spot(id),
             requested: self.blocks[id].requested,
