@@ -53,7 +53,7 @@ fn every_file_with_such_a_rule_has_its_faults() {
     let faults = faults();
     let paths: BTreeSet<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
     let books = ["headroom", "pages", "peaks", "pending", "points", "windows"];
-    let coordinator = ["calls", "checkpoint", "phase", "plan", "retire", "slack", "stats", "sweep", "turn"];
+    let coordinator = ["calls", "checkpoint", "phase", "plan", "report", "retire", "stats", "sweep", "turn"];
     let policy = ["collect", "ladder", "mod", "segments"];
     let paged = ["attempt", "blocks", "climb", "ended", "gather", "gathered", "idle", "job", "making", "oldest"];
     let paged = paged.into_iter().chain(["kept", "overview", "sizes", "tiles", "waited", "ways"]);

@@ -5,22 +5,18 @@
 //! that other streams can work while one grows.
 
 pub(crate) mod calls;
-mod check;
 mod checkpoint;
-mod exact;
 pub(crate) mod phase;
 pub(crate) mod plan;
 mod pools;
-mod relief;
 mod report;
 mod retire;
-mod slack;
 mod stats;
 pub(crate) mod step;
 pub(crate) mod sweep;
 pub(crate) mod turn;
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use millpond_backend::{PageCaps, Reuse, StreamId};
@@ -31,18 +27,17 @@ use crate::ids::{PageId, Place, PoolId, SegmentId, ShardId, Slot};
 use crate::looks;
 use crate::policy::paged::Paging;
 use crate::policy::{Source, Sourced, Traits};
+use crate::segment::Role;
 use crate::settings::Settings;
 use crate::shard::{Rules, SegmentView, Shard};
 use crate::size::Sizes;
-use crate::stats::PageStats;
+use crate::stats::{MemoryStats, PageStats};
 
-use stats::Scalars;
 use turn::Turns;
 
 pub use checkpoint::{Checkpoint, Obstacle, Restored};
 pub use plan::Plan;
-pub use relief::Relief;
-pub use report::{FreeRange, Pin, Report};
+pub use report::{FreeRange, Pin, Relief, Report};
 pub use step::{Outcome, PageCall, Step};
 
 /// Access to the shards of an allocator, one at a time. The shell locks a shard for each call.
@@ -131,7 +126,8 @@ pub struct Coordinator {
     most_live: u64,
     /// The peak that there was when the program began anew, which counts no longer. 0 if peaks were reset since.
     forgotten_peak: u64,
-    pub(crate) scalars: Scalars,
+    /// PyTorch's counters of what requests led to: what else there is of these is counted elsewhere.
+    pub(crate) scalars: MemoryStats,
     turns: Turns,
     births: u64,
     pub(crate) paging: Paging,
@@ -170,7 +166,7 @@ impl Coordinator {
             holders: VecDeque::new(),
             most_live: 0,
             forgotten_peak: 0,
-            scalars: Scalars::default(),
+            scalars: MemoryStats::default(),
             turns: Turns::default(),
             births: 0,
         }
@@ -349,5 +345,44 @@ impl Coordinator {
         }
         let shadows = self.paging.windows.mappings() as u64;
         PageStats { pages: self.pages.iter().count() as u64, shadows, ..self.paging.stats }
+    }
+
+    /// Verifies every invariant of the coordinator and of all shards.
+    ///
+    /// # Panics
+    ///
+    /// On the first one that does not hold, with the numbers. It walks every block and every page.
+    pub fn check(&mut self, shards: &mut dyn Shards) {
+        self.settle_all(shards);
+        let mut ledger = WasteLedger { ready_bytes: self.pages.spare_bytes(), ..WasteLedger::default() };
+        let mut held = self.pages.spare_bytes_by_side();
+        let (mut mapped, mut by_pool) = (BTreeMap::new(), BTreeMap::new());
+        for id in self.shard_ids() {
+            ledger += self.ledger_of(id, shards);
+            shards.with(id, |shard| {
+                shard.check();
+                assert_eq!(shard.pool(), self.pool_of(id), "the pool of {id:?}");
+                for view in shard.layout() {
+                    let bytes = view.mapped_bytes();
+                    held[view.side.index()] += bytes;
+                    by_pool.entry(view.pool).or_insert([0; 2])[view.side.index()] += bytes;
+                }
+                let seen = shard.mappings().into_iter();
+                mapped.extend(seen.map(|(place, m)| (place, (m.page, m.bytes, m.role == Role::Home))));
+            });
+        }
+        self.headroom.check(held);
+        self.ranges.check(self.shard_ids().map(|id| shards.with(id, |shard| shard.range_bytes())).sum());
+        self.pools.check(&by_pool);
+        assert_eq!(ledger.total(), self.reserved_bytes(), "the waste ledger {ledger:?} against reserved bytes");
+        // G3: a page is mapped exactly where its entry says: at home, and in windows. P2: in one shard only.
+        assert_eq!(mapped, self.pages.check(), "what is mapped in segments against what pages say");
+        self.check_windows();
+        for (id, page) in self.pages.iter() {
+            let elsewhere = page.home.and_then(|home| page.windows.iter().find(|at| at.shard != home.shard));
+            assert_eq!(elsewhere, None, "page {} of {:?} is mapped for another pool", id.0, page.home);
+        }
+        self.pending.check();
+        self.check_peaks(shards);
     }
 }

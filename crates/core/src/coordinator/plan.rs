@@ -171,14 +171,6 @@ impl Coordinator {
         Requester { stream, usable }
     }
 
-    /// Takes in how many bytes the device's budget leaves beside what is reserved; `None` if it cannot be told.
-    fn heed_budget(&self, plan: &mut Plan, left: Option<u64>) {
-        plan.request.allowance = match left {
-            Some(left) => Allowance::Most(self.headroom.with_asked().saturating_add(left)),
-            None => Allowance::Any,
-        };
-    }
-
     /// Returns the next step of a plan.
     ///
     /// # Panics
@@ -268,7 +260,9 @@ impl Coordinator {
                 self.answered(Asked::Points(then), Outcome::Reached(reached), plan, shards)
             }
             (Asked::Points(then), Outcome::Left(left)) => {
-                self.heed_budget(plan, left);
+                // The budget is what is left beside what is reserved.
+                let most = |left| Allowance::Most(self.headroom.with_asked().saturating_add(left));
+                plan.request.allowance = left.map_or(Allowance::Any, most);
                 then.told()
             }
             // A driver that cannot wait any more: the plan ends, its claims go back.

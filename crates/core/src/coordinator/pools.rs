@@ -214,15 +214,8 @@ impl Coordinator {
 
     /// Returns the streams of all shards that are not being captured, each once.
     pub fn streams(&self) -> Vec<StreamId> {
-        let mut streams = self.every_stream();
-        streams.retain(|&stream| !self.pending.is_captured(stream));
-        streams
-    }
-
-    /// Returns the streams of all shards, each once.
-    pub(crate) fn every_stream(&self) -> Vec<StreamId> {
         looks::note(self.streams.len());
-        self.streams.clone()
+        self.streams.iter().copied().filter(|&stream| !self.pending.is_captured(stream)).collect()
     }
 
     /// Returns the streams of some shards, each once.

@@ -309,7 +309,7 @@ impl Coordinator {
     fn flush(&mut self, next: Phase, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         self.scalars.num_sync_all_streams += 1;
         if plan.standing.keeps_turn() {
-            self.count_frees(plan, shards);
+            self.note_frees(plan, self.frees(shards));
         }
         let points = match plan.request.goal {
             Goal::EmptyPool(pool) => self.outstanding_in(pool, shards),
