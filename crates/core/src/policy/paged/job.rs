@@ -8,8 +8,7 @@ use millpond_backend::{Point, StreamId, Tick};
 
 use super::climb::Climb;
 use super::gathered::Gathered;
-use super::kept::Stretch;
-use super::making::Making;
+use super::kept::{Making, Stretch};
 use super::tiles::{Taker, Tiles, When};
 use crate::books::{Part, Points, WindowId};
 use crate::coordinator::calls::{Batch, Purpose};

@@ -2,32 +2,26 @@
 //!
 //! The streams of a pool have one home, and every page has one place there for its whole life. A request that gets no
 //! free block there at once comes here. One attempt ([`attempt`]) asks the streams how far they are, looks at the home
-//! ([`overview`]), and takes the first way ([`ways`]) that serves the request: [a free block](blocks) is used behind
-//! waits, the home grows within the slack, a window that was [`kept`] is used again, [`pieces`] of free memory, listed
-//! as [`tiles`], are [gathered](gather) in a new window. A [`job`] claims what that needs, has the driver calls made,
-//! and books what they changed. An attempt that cannot be served waits for the [`oldest`] points and is made again,
-//! until nothing is left to wait for ([`climb`]). [`waited`] remembers which points streams have waited for on the
-//! device. [`pace`] finds out whether streams run side by side. [`sizes`] determines how large pages are made, and how
-//! many are made before anything else.
+//! ([`overview`]), and takes the first way ([`ways`]) that serves the request: a free block, listed as [`tiles`], is
+//! used behind waits, the home grows within the slack, a window that was [`kept`] is used again, [`pieces`] of free
+//! memory are [gathered](gather) in a new window. A [`job`] claims what that needs, has the driver calls made, and
+//! books what they changed. An attempt that cannot be served waits for the oldest points and is made again, until
+//! nothing is left to wait for ([`climb`]). [`pace`] finds out whether streams run side by side. [`sizes`] determines
+//! how large pages are made, and how many are made before anything else.
 
 mod attempt;
-mod blocks;
 mod climb;
 mod delay;
-mod ended;
 mod gather;
 mod gathered;
 mod idle;
 mod job;
 mod kept;
-mod making;
-mod oldest;
 mod overview;
 mod pace;
 mod pieces;
 mod sizes;
 mod tiles;
-mod waited;
 mod ways;
 
 pub(crate) use climb::{Knows, Lacks, Times};
@@ -67,7 +61,7 @@ pub(crate) struct Paging {
     growth: Growth,
     slack: sizes::Slack,
     pub(crate) windows: Windows,
-    waited: waited::Waited,
+    waited: tiles::Waited,
     pub(crate) pace: pace::Pace,
     /// Addresses that windows have lost, whose pages are being unmapped: the shard and the block.
     ending: Vec<(ShardId, BlockId)>,

@@ -5,8 +5,8 @@
 //! on how far the device is: that is bounded, so it ends.
 //!
 //! ```text
-//! a free block ─▶ the home grows, within the slack ─▶ a kept window ─▶ free memory gathered
-//!   └▶ all free memory gathered, and what is missing created ─▶ the home grows by all of it ─▶ refused
+//! a free block ─▶ the home grows, within the slack ─▶ a kept window ─▶ free memory gathered, and what is missing
+//!   created ─▶ the home grows by all of it ─▶ refused
 //!
 //! balanced, while the device is behind, and streams run side by side, or little memory suffices:
 //! what is ready of a free block ─▶ the home grows, within the slack ─▶ what is ready, in a kept window
@@ -26,7 +26,7 @@ use super::job::Job;
 use super::overview::Overview;
 use super::pace::Spends;
 use super::sizes;
-use super::tiles::{Taker, Tiles, When};
+use super::tiles::{Taker, When};
 use crate::coordinator::calls::{Batch, Purpose};
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::Plan;
@@ -78,7 +78,7 @@ impl Coordinator {
                 next.again().turn()
             }
             Way::Range(Addresses::Windows(bytes)) if self.has_few_addresses(shard, bytes, shards) => {
-                let calls = self.calls_to_free_addresses(shard, bytes, shards);
+                let calls = self.calls_to_end(|of| of == shard, |freed, _| freed >= bytes, shards);
                 if calls.is_empty() {
                     climb.knows.lacks.windows = true;
                     return Some(climb.again().turn());
@@ -140,7 +140,7 @@ impl Coordinator {
             return way;
         }
         if cautious {
-            let way = is_large.then(|| self.window_way(climb, &want, (taker, When::Now), shards)).flatten();
+            let way = is_large.then(|| self.window_way(climb, &want, (taker, When::Now), 0, shards)).flatten();
             let most = left(cap, reserved);
             let way = way.or_else(|| self.grow_home(climb, &want, (taker, When::Now), most, shards));
             if way.is_some() {
@@ -156,8 +156,7 @@ impl Coordinator {
             return way.or_else(|| self.block_way(&want, behind, false, shards));
         }
         let way = cautious.then(|| self.block_way(&want, behind, true, shards)).flatten();
-        let way = way.or_else(|| self.window_way(climb, &want, behind, shards));
-        let way = way.or_else(|| self.gather_and_grow(climb, &want, taker, room, shards));
+        let way = way.or_else(|| self.window_way(climb, &want, behind, room, shards));
         way.or_else(|| self.grow_home(climb, &want, behind, room, shards))
     }
 
@@ -217,12 +216,13 @@ impl Coordinator {
     }
 
     /// Serves a large request from free memory through a kept window or, unless only what is ready now may be used, a
-    /// new one.
+    /// new one over all that is free. The home grows by what is missing for that, if it is at most `room` bytes.
     fn window_way(
         &mut self,
         climb: &Climb,
         want: &Want,
         (taker, latest): (Taker, When),
+        room: u64,
         shards: &mut dyn Shards,
     ) -> Option<Way> {
         let tiles = &self.tiles_of((taker, latest), shards);
@@ -242,60 +242,29 @@ impl Coordinator {
             return None;
         }
         let gathered = self.gather_best((taker, want.rounded), tiles, idle.as_ref(), shards);
-        if gathered.missing > 0 {
-            return None;
-        }
-        if let Some(lack) = self.lacks_room_for(&gathered, &[], taker, shards) {
-            return Some(lack);
-        }
-        Some(self.new_window(job, &gathered, tiles, shards))
-    }
-
-    /// Gathers all memory that is free, and lets the home grow by the rest, if that is at most `room` bytes.
-    fn gather_and_grow(
-        &mut self,
-        climb: &Climb,
-        want: &Want,
-        taker: Taker,
-        room: u64,
-        shards: &mut dyn Shards,
-    ) -> Option<Way> {
-        if climb.knows.lacks.windows || !self.has_windows() {
-            return None;
-        }
-        let tiles = self.tiles_of((taker, When::BehindWait), shards);
-        let idle = self.paging.windows.has_any(taker.shard).then(|| self.idle_pages(taker.shard, &tiles, shards));
-        let gathered = self.gather_best((taker, want.rounded), &tiles, idle.as_ref(), shards);
         let created = self.created_for(&gathered);
         if gathered.stretches.is_empty() || created > room {
             return None;
         }
-        let mut job = Job::new(taker, self.pending.reached(taker.stream));
-        if created == 0 {
-            // Another thread has freed what was missing since the last look.
-            let lack = self.lacks_room_for(&gathered, &[], taker, shards);
-            return lack.or_else(|| Some(self.new_window(job, &gathered, &tiles, shards)));
-        }
-        if climb.knows.lacks.budget {
+        if created > 0 && climb.knows.lacks.budget {
             return Some(Way::Budget);
         }
-        let Some(growth) = shards.with(taker.shard, |shard| shard.growth(created, false)) else {
+        let growth = (created > 0).then(|| shards.with(taker.shard, |shard| shard.growth(created, false)));
+        if let Some(None) = growth {
             return (!climb.knows.lacks.homes).then_some(Way::Range(Addresses::Home(created)));
-        };
+        }
         let sizes = self.page_sizes(Side::Large, created);
         if let Some(lack) = self.lacks_room_for(&gathered, &sizes, taker, shards) {
             return Some(lack);
         }
-        if !self.claim_ground(&mut job, &growth, (&sizes, gathered.missing), shards) {
+        if let Some(growth) = growth.flatten()
+            && !self.claim_ground(&mut job, &growth, (&sizes, gathered.missing), shards)
+        {
             return Some(Way::Spoiled(job));
         }
-        Some(self.new_window(job, &gathered, &tiles, shards))
-    }
-
-    fn new_window(&mut self, mut job: Job, gathered: &Gathered, tiles: &Tiles, shards: &mut dyn Shards) -> Way {
-        self.claim_addresses_for(&mut job, gathered, shards);
+        self.claim_addresses_for(&mut job, &gathered, shards);
         let claimed = self.claim_stretches(&mut job, &gathered.stretches, tiles, shards);
-        if claimed { Way::Job(job) } else { Way::Spoiled(job) }
+        Some(if claimed { Way::Job(job) } else { Way::Spoiled(job) })
     }
 
     /// Returns what to do first if the taker has no addresses for a window over gathered memory and new pages of some
@@ -314,7 +283,7 @@ impl Coordinator {
         }
         let most = self.facts.pages.map_or(0, |pages| usize::try_from(pages.mappings).unwrap_or(usize::MAX));
         let mappings = self.paging.windows.mappings() + gathered.pages + created.len();
-        let calls = self.calls_to_end_mappings(mappings.saturating_sub(most), shards);
+        let calls = self.calls_to_end(|_| true, |_, ended| ended >= mappings.saturating_sub(most), shards);
         (!calls.is_empty()).then_some(Way::End(calls))
     }
 
