@@ -29,7 +29,7 @@ mod tests;
 
 use alloc::vec::Vec;
 
-pub use error::{ConfError, ConfErrorKind, Found};
+pub use error::{ConfError, ConfErrorKind};
 pub use write::write;
 
 use crate::settings::Options;

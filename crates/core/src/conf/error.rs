@@ -2,7 +2,6 @@
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::fmt;
 
 use super::keys;
 
@@ -44,7 +43,7 @@ pub enum ConfErrorKind {
     #[error("found {found} where a key should be; a pair is `key:value`")]
     MissingKey {
         /// The separator found.
-        found: Found,
+        found: String,
     },
     /// A key that no `:` follows.
     #[error("`{key}` must be followed by `:` and its value, found {found}")]
@@ -52,7 +51,7 @@ pub enum ConfErrorKind {
         /// The word before.
         key: String,
         /// The token found instead.
-        found: Found,
+        found: String,
     },
     /// A `:` that no value follows.
     #[error("`{key}:` has no value, found {found}")]
@@ -60,13 +59,13 @@ pub enum ConfErrorKind {
         /// The word before the `:`.
         key: String,
         /// The token found instead.
-        found: Found,
+        found: String,
     },
     /// Two pairs, or two words, without a `,` between them.
     #[error("found {found} after a complete pair; separate pairs with `,`")]
     MissingComma {
         /// The token found instead.
-        found: Found,
+        found: String,
     },
     /// A `,` at the end of the text or of a list.
     #[error("nothing follows this `,`; remove it")]
@@ -171,27 +170,6 @@ pub enum ConfErrorKind {
          use `backend:native`, or `policy:direct` for no caching"
     )]
     DriverBackend,
-}
-
-/// What the parser found where it expected something else.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Found {
-    /// The end of the text.
-    End,
-    /// A separator or a bracket.
-    Separator(char),
-    /// A word, shortened.
-    Word(String),
-}
-
-impl fmt::Display for Found {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Found::End => f.write_str("the end of the text"),
-            Found::Separator(separator) => write!(f, "`{separator}`"),
-            Found::Word(word) => write!(f, "`{word}`"),
-        }
-    }
 }
 
 /// Returns at most 40 characters of a word, for messages.
