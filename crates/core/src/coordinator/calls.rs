@@ -13,14 +13,6 @@ use crate::policy::Climb;
 use crate::policy::paged::Job;
 use crate::segment::{Mapping, Role};
 
-/// Calls that the shell is to make, in order, and what they are for.
-#[derive(Debug)]
-pub(crate) struct Batch {
-    calls: Vec<PageCall>,
-    /// Apart, as some purposes are long, and phases are moved from hand to hand.
-    purpose: Box<Purpose>,
-}
-
 /// What a batch of page calls is for.
 #[derive(Debug)]
 pub(crate) enum Purpose {
@@ -51,36 +43,18 @@ pub(crate) struct Extension {
     pub(crate) attempt: Climb,
 }
 
-impl Batch {
-    pub(crate) fn new(calls: Vec<PageCall>, purpose: Purpose) -> Self {
-        Self { calls, purpose: Box::new(purpose) }
-    }
-
-    pub(crate) fn calls(&self) -> &[PageCall] {
-        &self.calls
-    }
-
-    /// Returns the same calls, with the end of the plan behind them.
-    pub(super) fn then_over(self) -> Self {
-        match *self.purpose {
-            Purpose::Undo(extension, _) => Self::new(self.calls, Purpose::Undo(extension, false)),
-            other => panic!("a plan is given up before its calls for {other:?} were made"),
-        }
-    }
-}
-
 impl Coordinator {
     /// Takes in that page calls were made: all of them, or the first `done` before one failed.
     pub(super) fn calls_made(
         &mut self,
-        batch: Batch,
+        mut calls: Vec<PageCall>,
+        purpose: Purpose,
         stopped: Option<(usize, bool)>,
         plan: &mut Plan,
         shards: &mut dyn Shards,
     ) -> Phase {
-        let Batch { mut calls, purpose } = batch;
         let skipped = stopped.map_or(Vec::new(), |(done, _)| calls.split_off(done));
-        match (*purpose, stopped) {
+        match (purpose, stopped) {
             (Purpose::Extend(extension), None) => self.extended(extension, &calls, plan, shards),
             (Purpose::Extend(extension), Some((_, refused))) => {
                 self.forget_new(&skipped);

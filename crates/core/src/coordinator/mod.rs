@@ -23,7 +23,7 @@ use millpond_backend::{PageCaps, Reuse, StreamId};
 
 use crate::books::ledger::WasteLedger;
 use crate::books::{Headroom, Page, Pages, Peaks, Pending, Pools, Ranges};
-use crate::ids::{PageId, Place, PoolId, SegmentId, ShardId, Slot};
+use crate::ids::{PageId, Place, PoolId, ShardId, Slot};
 use crate::looks;
 use crate::policy::paged::Paging;
 use crate::policy::{Source, Sourced, Traits};
@@ -129,7 +129,7 @@ pub struct Coordinator {
     /// PyTorch's counters of what requests led to: what else there is of these is counted elsewhere.
     pub(crate) scalars: MemoryStats,
     turns: Turns,
-    births: u64,
+    pub(crate) births: u64,
     pub(crate) paging: Paging,
 }
 
@@ -182,7 +182,7 @@ impl Coordinator {
         self.shards.push((stream, pool));
         self.holders.push_back(id);
         self.know_stream(stream);
-        let rules = Rules::new(self.settings_in(pool), self.facts.reuse).on(self.facts.pages).within(pool);
+        let rules = Rules::new(self.settings_in(pool), self.facts.reuse).on(self.facts.pages);
         let mut shard = Shard::new(id, stream, pool, rules);
         shard.set_flags(self.pools.flags(pool));
         shard
@@ -273,11 +273,6 @@ impl Coordinator {
         self.shards[shard.0 as usize].0
     }
 
-    pub(crate) fn birth(&mut self) -> SegmentId {
-        self.births += 1;
-        SegmentId(self.births - 1)
-    }
-
     /// Returns the pool of a shard.
     pub(crate) fn pool_of(&self, shard: ShardId) -> PoolId {
         self.shards[shard.0 as usize].1
@@ -285,10 +280,7 @@ impl Coordinator {
 
     /// Returns every segment of every shard, in order of birth.
     pub fn layout(&self, shards: &mut dyn Shards) -> Vec<SegmentView> {
-        let mut all = Vec::new();
-        for id in self.shard_ids() {
-            all.append(&mut shards.with(id, |shard| shard.layout()));
-        }
+        let mut all: Vec<_> = self.shard_ids().flat_map(|id| shards.with(id, |shard| shard.layout())).collect();
         all.sort_by_key(|view| view.id);
         all
     }
@@ -311,13 +303,8 @@ impl Coordinator {
     /// Returns the slots of the segments that the shards hold, each with whether it is a range. They are what has to be
     /// given back at the end.
     pub fn holdings(&self, shards: &mut dyn Shards) -> Vec<(ShardId, Slot, bool)> {
-        let mut all = Vec::new();
-        for id in self.shard_ids() {
-            shards.with(id, |shard| {
-                all.extend(shard.slots().map(|(slot, is_range)| (id, slot, is_range)));
-            });
-        }
-        all
+        let slots = |id| shards.with(id, |shard| shard.slots().map(|slot| (id, slot.0, slot.1)).collect::<Vec<_>>());
+        self.shard_ids().flat_map(slots).collect()
     }
 
     /// Returns every page with the places where it is mapped, which have to be unmapped at the end.
@@ -354,11 +341,10 @@ impl Coordinator {
     /// On the first one that does not hold, with the numbers. It walks every block and every page.
     pub fn check(&mut self, shards: &mut dyn Shards) {
         self.settle_all(shards);
-        let mut ledger = WasteLedger { ready_bytes: self.pages.spare_bytes(), ..WasteLedger::default() };
+        let ledger = self.ledger(shards);
         let mut held = self.pages.spare_bytes_by_side();
         let (mut mapped, mut by_pool) = (BTreeMap::new(), BTreeMap::new());
         for id in self.shard_ids() {
-            ledger += self.ledger_of(id, shards);
             shards.with(id, |shard| {
                 shard.check();
                 assert_eq!(shard.pool(), self.pool_of(id), "the pool of {id:?}");

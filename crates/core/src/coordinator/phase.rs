@@ -1,9 +1,10 @@
 //! The phases of a plan: what each of them holds, and what the shell was asked for.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
-use super::calls::Batch;
-use super::step::Step;
+use super::calls::{Extension, Purpose};
+use super::step::{PageCall, Step};
 use super::sweep::Sweep;
 use crate::ids::{BlockId, ShardId, Slot};
 use crate::policy::paged::Job;
@@ -18,7 +19,7 @@ use crate::policy::{Addresses, Climb};
 ///             ├──▶ Sweep ◀──▶ Asked(Release, Pages, Points)   memory goes back, then the next rung
 ///             ├──▶ Asked(Memory) ──▶ Serve ──▶ granted        a plain segment
 ///             ├──▶ Extend ◀──▶ Asked(Pages) ──▶ granted       an expandable segment
-///             │                └──▶ Calls ──▶ Asked(Pages)    a failed extension is undone
+///             │                └──▶ Undo ──▶ Asked(Pages)     a failed extension is undone
 ///             ├──▶ Window ◀──▶ Asked(Waits, Pages) ──▶ granted   `paged`: free blocks, pages, windows
 ///             └──▶ Over                                       refused, served or done
 /// ```
@@ -38,8 +39,8 @@ pub(crate) enum Phase {
     Serve(BlockId),
     /// A job of `paged` is under way.
     Window(Box<Job>, Climb),
-    /// Page calls are to be made.
-    Calls(Batch),
+    /// These calls are to take back what was done of an extension, and whether it was refused.
+    Undo(Vec<PageCall>, Extension, bool),
     /// The shell was asked for something, and has not answered.
     Asked(Asked),
     /// The plan is answered, or has put everything back.
@@ -57,8 +58,8 @@ pub(crate) enum Asked {
     Memory(Reserve),
     /// To give a segment or a range back; the phase follows.
     Release { shard: ShardId, slot: Slot, then: Box<Phase> },
-    /// To make page calls.
-    Pages(Batch),
+    /// To make page calls. Their purpose is apart, as some are long, and phases are moved from hand to hand.
+    Pages(Vec<PageCall>, Box<Purpose>),
     /// To queue device-side waits for a window.
     Waits(Box<Job>, Climb),
 }
@@ -88,9 +89,9 @@ impl Phase {
     }
 
     /// Asks the shell for page calls.
-    pub(crate) fn call(batch: Batch) -> Turned {
-        let step = Step::Pages(batch.calls().to_vec());
-        (Phase::Asked(Asked::Pages(batch)), Some(step))
+    pub(crate) fn call(calls: Vec<PageCall>, purpose: Purpose) -> Turned {
+        let step = Step::Pages(calls.clone());
+        (Phase::Asked(Asked::Pages(calls, Box::new(purpose))), Some(step))
     }
 
     /// Asks the shell how far streams are, or to wait, or what the budget leaves, before the phase follows.
@@ -111,7 +112,7 @@ impl Phase {
     pub(super) fn holds(&self) -> bool {
         match self {
             Phase::Begin | Phase::Climb(_) | Phase::Woken(_) | Phase::Over => false,
-            Phase::Sweep(..) | Phase::Extend(..) | Phase::Serve(_) | Phase::Window(..) | Phase::Calls(_) => true,
+            Phase::Sweep(..) | Phase::Extend(..) | Phase::Serve(_) | Phase::Window(..) | Phase::Undo(..) => true,
             Phase::Asked(Asked::Points(then)) => then.holds(),
             Phase::Asked(Asked::Pause(_)) => false,
             Phase::Asked(_) => true,

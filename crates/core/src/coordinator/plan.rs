@@ -6,6 +6,7 @@
 
 use millpond_backend::{Reuse, StreamId, Tick};
 
+use super::calls::Purpose;
 use super::phase::{Asked, Phase, Turned};
 use super::step::{Outcome, Step};
 use super::turn::Standing;
@@ -236,7 +237,7 @@ impl Coordinator {
             Phase::Extend(block, then) => self.extend(Some(block), then, plan, shards),
             Phase::Serve(block) => self.serve(block, plan, shards),
             Phase::Window(job, climb) => self.back_window(job, climb, plan, shards),
-            Phase::Calls(batch) => Phase::call(batch),
+            Phase::Undo(calls, extension, refused) => Phase::call(calls, Purpose::Undo(extension, refused)),
             Phase::Asked(asked) => panic!("the outcome of the last step was not told: {asked:?}"),
             Phase::Over => (Phase::Over, Some(Step::Done)),
         }
@@ -274,9 +275,9 @@ impl Coordinator {
                 self.note_progress(plan);
                 *then
             }
-            (Asked::Pages(batch), Outcome::Done) => self.calls_made(batch, None, plan, shards),
-            (Asked::Pages(batch), Outcome::Stopped { done, refused }) => {
-                self.calls_made(batch, Some((done, refused)), plan, shards)
+            (Asked::Pages(calls, purpose), Outcome::Done) => self.calls_made(calls, *purpose, None, plan, shards),
+            (Asked::Pages(calls, purpose), Outcome::Stopped { done, refused }) => {
+                self.calls_made(calls, *purpose, Some((done, refused)), plan, shards)
             }
             (Asked::Waits(job, climb), outcome) => self.waits_queued(job, climb, outcome, plan, shards),
             (Asked::Memory(reserve), outcome) => self.memory_answered(reserve, outcome, plan, shards),
@@ -294,7 +295,7 @@ impl Coordinator {
             }
             Phase::Window(job, _) => self.give_up_window(job, plan, shards),
             // What is half-done is undone, and then the plan is over.
-            Phase::Calls(batch) => return Phase::Calls(batch.then_over()),
+            Phase::Undo(calls, extension, _) => return Phase::Undo(calls, extension, false),
             Phase::Asked(asked) => panic!("a plan is given up before the outcome of its step was told: {asked:?}"),
             Phase::Begin | Phase::Climb(_) | Phase::Woken(_) | Phase::Over => {}
         }

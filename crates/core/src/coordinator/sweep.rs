@@ -7,7 +7,7 @@ use core::cmp::Reverse;
 
 use millpond_backend::StreamId;
 
-use super::calls::{Batch, Purpose};
+use super::calls::Purpose;
 use super::phase::{Asked, Phase, Turned};
 use super::plan::{Goal, Plan};
 use super::step::{PageCall, Step};
@@ -165,7 +165,7 @@ impl Coordinator {
             block
         });
         let calls = pages.into_iter().flat_map(|page| self.calls_to_release(page, shards)).collect();
-        Phase::call(Batch::new(calls, Purpose::GiveUp { of: Some((shard, block, bytes)), sweep, then }))
+        Phase::call(calls, Purpose::GiveUp { of: Some((shard, block, bytes)), sweep, then })
     }
 
     /// Returns the first run of pages in a claimed block that are in no window that is ending, up to `excess` bytes and
@@ -255,7 +255,7 @@ impl Coordinator {
         if calls.is_empty() {
             return Phase::Sweep(sweep, then).turn();
         }
-        Phase::call(Batch::new(calls, Purpose::GiveUp { of: None, sweep, then }))
+        Phase::call(calls, Purpose::GiveUp { of: None, sweep, then })
     }
 
     /// Chooses everything cached: unsplit free segments and whole free pages, the large side first (PyTorch's

@@ -8,15 +8,15 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{Climb, Source};
-use crate::coordinator::calls::{Batch, Extension, Purpose};
+use crate::coordinator::calls::{Extension, Purpose};
 use crate::coordinator::phase::{Asked, Phase, Reserve, Turned};
 use crate::coordinator::plan::{Allowance, Plan};
 use crate::coordinator::step::{Outcome, PageCall, Step};
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{BlockId, Place, PoolId, ShardId, Side};
+use crate::ids::{BlockId, Place, PoolId, SegmentId, ShardId, Side};
 use crate::last_use::LastUse;
 use crate::segment::Role;
-use crate::shard::{self, Arrival, Extend, Growing};
+use crate::shard::{Arrival, Extend, Growing};
 use crate::size::Want;
 use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
 
@@ -174,7 +174,8 @@ impl Coordinator {
                 other => panic!("{other:?} does not answer a request for memory"),
             };
         };
-        let (id, side) = (self.birth(), want.side);
+        let (id, side) = (SegmentId(self.births), want.side);
+        self.births += 1;
         let mut arrival = Arrival { id, base, bytes, side, page_bytes: 0, shared: true, has_windows: false };
         let Some(addresses) = addresses else {
             self.headroom.gain_segment(side, bytes);
@@ -272,28 +273,27 @@ impl Coordinator {
                 let next = if plan.standing.may_repeat() { attempt } else { attempt.refused() };
                 next.again().turn()
             }
-            Extend::Map { gap, before, is_least } => {
-                let extension = Extension { gap, bytes: 0, before, is_least, attempt };
-                self.map_new(shard, extension, shards)
+            Extend::Map { gap, at, bytes, page_bytes, before, is_least } => {
+                let extension = Extension { gap, bytes, before, is_least, attempt };
+                self.map_new(at, page_bytes, (want.side, extension))
             }
             Extend::NewRange => self.new_range(attempt, Addresses::Home(want.rounded), plan, shards),
         }
     }
 
     /// Creates pages for claimed addresses, all of one size but for the last one.
-    fn map_new(&mut self, shard: ShardId, extension: Extension, shards: &mut dyn Shards) -> Turned {
-        let shard::Addresses { slot, side, begin, bytes, page_bytes } =
-            shards.with(shard, |shard| shard.addresses_of(extension.gap));
+    fn map_new(&mut self, at: Place, page_bytes: u64, (side, extension): (Side, Extension)) -> Turned {
+        let bytes = extension.bytes;
         self.headroom.ask(bytes);
-        let offsets = (0..bytes.div_ceil(page_bytes)).map(|at| at * page_bytes);
+        let offsets = (0..bytes.div_ceil(page_bytes)).map(|number| number * page_bytes);
         let calls = offsets.flat_map(|offset| {
             let length = page_bytes.min(bytes - offset);
             let page = self.pages.insert(length, side);
-            let at = Place { shard, slot, offset: begin + offset };
+            let at = Place { offset: at.offset + offset, ..at };
             [PageCall::Create { page, bytes: length }, PageCall::Map { page, at }]
         });
         let calls = calls.collect();
-        Phase::call(Batch::new(calls, Purpose::Extend(Extension { bytes, ..extension })))
+        Phase::call(calls, Purpose::Extend(extension))
     }
 
     /// Notes that all pages of an extension are mapped.
@@ -334,7 +334,7 @@ impl Coordinator {
         if calls.is_empty() {
             return self.extension_undone(extension, refused, plan, shards);
         }
-        Phase::Calls(Batch::new(calls, Purpose::Undo(extension, refused)))
+        Phase::Undo(calls, extension, refused)
     }
 
     /// Notes that nothing is left of an extension that failed.

@@ -7,7 +7,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use super::Shard;
 use crate::block::State;
 use crate::ids::{BlockId, Side, Slot};
-use crate::index::Entry;
+use crate::index::Key;
 use crate::meter::{Counter, EVERY_COUNTER};
 use crate::segment::{Role, Segment};
 use crate::units::QUANTUM;
@@ -111,15 +111,15 @@ impl Shard {
     fn check_indexes(&self, side: Side) {
         let pool = &self.pools[side.index()];
         pool.free.check(|id| self.entry(id));
-        let mut free: alloc::vec::Vec<Entry> = self
+        let mut free: alloc::vec::Vec<(Key, BlockId)> = self
             .blocks
             .iter()
             .filter(|(_, block)| block.side == side && block.state == State::Free && !self.is_in_slabs(side))
-            .map(|(id, _)| self.entry(id))
+            .map(|(id, _)| (self.entry(id), id))
             .collect();
         free.sort_unstable();
         assert!(
-            pool.free.iter().eq(free.iter().map(|entry| entry.block)),
+            pool.free.iter().eq(free.iter().map(|&(_, block)| block)),
             "{side:?}: the index against the {} free blocks",
             free.len()
         );

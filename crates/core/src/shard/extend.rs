@@ -4,7 +4,7 @@ use millpond_backend::StreamId;
 
 use super::Shard;
 use crate::block::{Block, State};
-use crate::ids::{BlockId, Side, Slot};
+use crate::ids::{BlockId, Place};
 use crate::last_use::LastUse;
 use crate::size::Want;
 
@@ -13,9 +13,9 @@ use crate::size::Want;
 pub(crate) enum Extend {
     /// The claimed block is long enough: it is handed out.
     Serve(BlockId),
-    /// Memory is to be mapped at `gap`, now claimed, behind the plan's claimed block if there is one. `is_least` says
-    /// that it is no more than what is missing, in the unit of new memory.
-    Map { gap: BlockId, before: Option<BlockId>, is_least: bool },
+    /// Memory is to be mapped `at` the `bytes` of `gap`, now claimed, behind the plan's claimed block if there is one.
+    /// `is_least` says that it is no more than what is missing, in the unit of new memory.
+    Map { gap: BlockId, at: Place, bytes: u64, page_bytes: u64, before: Option<BlockId>, is_least: bool },
     /// Another plan took the block behind the claimed one meanwhile, or what may be mapped: the attempt begins anew.
     Restart(BlockId),
     /// What is missing is more than may be mapped.
@@ -34,16 +34,6 @@ pub(crate) struct Growing {
     pub(crate) room: u64,
     /// Whether the driver has refused whole pages to the plan, which makes do with as little as it can.
     pub(crate) is_short: bool,
-}
-
-/// Addresses that a plan has claimed in order to map memory there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Addresses {
-    pub(crate) slot: Slot,
-    pub(crate) side: Side,
-    pub(crate) begin: u64,
-    pub(crate) bytes: u64,
-    pub(crate) page_bytes: u64,
 }
 
 impl Shard {
@@ -90,15 +80,17 @@ impl Shard {
     /// Claims the beginning of an unmapped block for the bytes that are missing: in whole pages, or where those have no
     /// room in as little as that takes.
     fn map_part(&mut self, gap: BlockId, before: Option<BlockId>, missing: u64, growing: Growing) -> Extend {
-        let Block { size, slot, .. } = self.blocks[gap];
+        let Block { size, slot, offset, .. } = self.blocks[gap];
+        let page_bytes = self.segments[slot].page_bytes;
         let in_units = |unit: u64| missing.div_ceil(unit).saturating_mul(unit).min(size);
-        let (whole, least) = (in_units(self.segments[slot].page_bytes), in_units(growing.unit));
+        let (whole, least) = (in_units(page_bytes), in_units(growing.unit));
         let bytes = if growing.is_short || whole > growing.room { least } else { whole };
         if bytes > growing.room {
             return before.map_or(Extend::NoRoom, Extend::Restart);
         }
         self.claim_addresses(gap, bytes);
-        Extend::Map { gap, before, is_least: bytes == least }
+        let at = Place { shard: self.id, slot, offset };
+        Extend::Map { gap, at, bytes, page_bytes, before, is_least: bytes == least }
     }
 
     /// Returns where expandable segments can serve the request by mapping more, each with the least bytes to map:
@@ -131,12 +123,6 @@ impl Shard {
     pub(crate) fn least_to_map(&self, want: &Want, unit: u64) -> u64 {
         let anew = want.rounded.div_ceil(unit).saturating_mul(unit);
         self.runs(want, unit).map(|(_, bytes)| bytes).min().unwrap_or(anew)
-    }
-
-    /// Returns the addresses of a claimed block.
-    pub(crate) fn addresses_of(&self, id: BlockId) -> Addresses {
-        let Block { slot, side, offset, size, .. } = self.blocks[id];
-        Addresses { slot, side, begin: offset, bytes: size, page_bytes: self.segments[slot].page_bytes }
     }
 
     /// Hands out a block that the plan has claimed, whole or in part, to a stream, with the last use that counts there.

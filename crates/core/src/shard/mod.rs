@@ -14,7 +14,6 @@ mod free;
 mod guards;
 mod home;
 mod put_off;
-mod release;
 mod slabs;
 mod snug;
 mod spots;
@@ -32,7 +31,7 @@ use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
 use crate::block::{Block, Blocks, State};
 use crate::books::Points;
 use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
-use crate::index::{Entry, FreeIndex};
+use crate::index::{FreeIndex, Key};
 use crate::last_use::LastUse;
 use crate::meter::{Counter, Meter, ROWS, Row};
 use crate::plant::{Plant, Planted};
@@ -43,7 +42,7 @@ use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
 
 pub(crate) use adopt::Arrival;
 pub(crate) use by_place::Ends;
-pub(crate) use extend::{Addresses, Extend, Growing};
+pub(crate) use extend::{Extend, Growing};
 use foreign::Owners;
 pub use free::{Freed, Retired, Uses};
 pub use guards::Requester;
@@ -87,8 +86,6 @@ pub(crate) struct Rules {
     pub(crate) caches: bool,
     /// Whether blocks are cut.
     pub(crate) splits: bool,
-    /// Whether a block serves a request of just its size again, where nothing else is cached: in private pools.
-    pub(crate) keeps_whole: bool,
     pub(crate) slack: Option<f64>,
     pub(crate) reuse: Reuse,
     /// When a stream may have memory again that it used at other addresses.
@@ -110,7 +107,6 @@ impl Rules {
             moves_pages: source == Source::Pages,
             caches: settings.policy.caches(),
             splits: settings.policy.caches(),
-            keeps_whole: false,
             slack: settings.policy.slack_of_segments(),
             reuse,
             alias_reuse: reuse,
@@ -119,11 +115,6 @@ impl Rules {
             scrub: settings.scrub,
             planted: settings.planted(),
         }
-    }
-
-    /// Returns the rules in a pool. What is captured in a private pool keeps its memory, under `direct` too.
-    pub(crate) fn within(self, pool: PoolId) -> Self {
-        Self { keeps_whole: pool != PoolId::DEFAULT, ..self }
     }
 
     /// Returns the rules on a device with these pages. A home's memory may have been used at other addresses.
@@ -351,8 +342,8 @@ impl Shard {
         self.uses.entry(block).or_default()
     }
 
-    fn entry(&self, id: BlockId) -> Entry {
-        entry_of(&self.blocks, &self.segments, id)
+    fn entry(&self, id: BlockId) -> Key {
+        key_of(&self.blocks, &self.segments, id)
     }
 
     /// Puts a free block into the index.
@@ -369,7 +360,7 @@ impl Shard {
     #[inline(never)]
     fn list_among(&mut self, id: BlockId, size: u64, side: Side) {
         let Self { blocks, segments, pools, .. } = self;
-        pools[side.index()].free.insert_among(id, size, |id| entry_of(blocks, segments, id));
+        pools[side.index()].free.insert_among(id, size, |id| key_of(blocks, segments, id));
     }
 
     /// Takes a block out of the index.
@@ -451,8 +442,8 @@ impl Shard {
 }
 
 /// Returns the place of a block in the order of free blocks.
-fn entry_of(blocks: &Blocks, segments: &Segments, id: BlockId) -> Entry {
+fn key_of(blocks: &Blocks, segments: &Segments, id: BlockId) -> Key {
     let block = &blocks[id];
     let segment = &segments[block.slot];
-    Entry { size: block.size, rank: segment.rank + block.offset / QUANTUM, block: id }
+    Key { size: block.size, rank: segment.rank + block.offset / QUANTUM }
 }

@@ -55,19 +55,6 @@ impl Snug {
     fn shares(&self, want: &Want) -> bool {
         want.rounded <= (self.peak_with(want) / SHARES_BELOW).max(SHARES_BYTES)
     }
-
-    fn takes(&mut self, size: u64, requested: u64) {
-        let exact = exact(requested);
-        self.live += exact;
-        self.peak = self.peak.max(self.live);
-        self.loose += size - exact;
-    }
-
-    fn gives(&mut self, size: u64, requested: u64) {
-        let exact = exact(requested);
-        self.live -= exact;
-        self.loose -= size - exact;
-    }
 }
 
 /// Returns a request rounded up to whole quanta, in bytes.
@@ -80,7 +67,10 @@ impl Shard {
     #[inline(always)]
     pub(super) fn snug_takes(&mut self, size: u64, requested: u64) {
         if let Some(snug) = &mut self.snug {
-            snug.takes(size, requested);
+            let exact = exact(requested);
+            snug.live += exact;
+            snug.peak = snug.peak.max(snug.live);
+            snug.loose += size - exact;
         }
     }
 
@@ -88,7 +78,9 @@ impl Shard {
     #[inline(always)]
     pub(super) fn snug_gives(&mut self, size: u64, requested: u64) {
         if let Some(snug) = &mut self.snug {
-            snug.gives(size, requested);
+            let exact = exact(requested);
+            snug.live -= exact;
+            snug.loose -= size - exact;
         }
     }
 

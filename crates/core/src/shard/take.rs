@@ -4,7 +4,7 @@ use millpond_backend::StreamId;
 
 use super::{Grant, Requester, Shard};
 use crate::block::{Block, State};
-use crate::ids::{BlockId, Side};
+use crate::ids::{BlockId, PoolId, Side};
 use crate::index::{FreeIndex, bin_of};
 use crate::last_use::LastUse;
 use crate::meter::SplitChange;
@@ -29,16 +29,17 @@ impl Shard {
 
     #[inline(never)]
     fn allocate_anew(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
-        if self.rules.moves_pages {
-            return self.allocate_at_home(want, clock, by);
-        }
         if self.put_off != BlockId::NONE {
-            if self.is_retaken(want) {
+            let is_its = !self.rules.moves_pages || self.blocks[self.put_off].user == by.stream;
+            if is_its && self.is_retaken(want) {
                 return self.swap_in(want, clock, by.stream);
             }
             self.tidy();
         } else {
             self.swap.end();
+        }
+        if self.rules.moves_pages {
+            return self.find_at_home(want, clock, by);
         }
         if !self.settling.is_empty() && self.settle_home(by.usable, clock) {
             // A peak has to be settled first. The path of a miss does that and searches again.
@@ -82,7 +83,7 @@ impl Shard {
     #[inline(never)]
     fn least_reach(&self, mut found: BlockId, side: Side) -> BlockId {
         let index = &self.pools[side.index()].free;
-        while let Some(next) = index.next_after(&self.entry(found)) {
+        while let Some(next) = index.next_after(self.entry(found)) {
             if self.reach(next) >= self.reach(found) {
                 break;
             }
@@ -117,7 +118,7 @@ impl Shard {
     #[cold]
     #[inline(never)]
     fn find_apart(&mut self, want: &Want, clock: u64) -> Option<Grant> {
-        if !self.rules.keeps_whole || self.rules.caches {
+        if self.pool == PoolId::DEFAULT || self.rules.caches {
             return None;
         }
         let free = &self.pools[want.side.index()].free;
@@ -125,22 +126,10 @@ impl Shard {
         (self.blocks[found].size == want.rounded).then(|| self.take(found, want, clock))
     }
 
-    #[inline(never)]
-    fn allocate_at_home(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
-        if self.put_off != BlockId::NONE {
-            if self.blocks[self.put_off].user == by.stream && self.is_retaken(want) {
-                return self.swap_in(want, clock, by.stream);
-            }
-            self.tidy();
-        } else {
-            self.swap.end();
-        }
-        self.find_at_home(want, clock, by)
-    }
-
     /// Hands out the free block of a home that fits best, if the stream may have it at once. The place of a large block
     /// depends on what is free alone, and not on how far the device is: so a program that repeats itself finds the same
     /// places again.
+    #[inline(never)]
     fn find_at_home(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
         if want.side == Side::Small {
             return self.find_small(want, clock, by);
@@ -161,7 +150,7 @@ impl Shard {
     fn find_small(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
         let ready = self.slabs.of(by.stream).and_then(|index| {
             let found = index.best_fit(want.rounded, |id| self.blocks[id].size)?;
-            let mut fitting = core::iter::successors(Some(found), |&id| index.next_after(&self.entry(id)));
+            let mut fitting = core::iter::successors(Some(found), |&id| index.next_after(self.entry(id)));
             let ready = |id| Some((id, self.ready_use(id, self.front_of(id, want), by)?));
             fitting.by_ref().take(LOOKS_MAX).find_map(ready)
         });

@@ -11,7 +11,7 @@ use super::gathered::Gathered;
 use super::kept::{Making, Stretch};
 use super::tiles::{Taker, Tiles, When};
 use crate::books::{Part, Points, WindowId};
-use crate::coordinator::calls::{Batch, Purpose};
+use crate::coordinator::calls::Purpose;
 use crate::coordinator::phase::{Asked, Phase, Turned};
 use crate::coordinator::plan::Plan;
 use crate::coordinator::step::{Outcome, PageCall, Step};
@@ -249,7 +249,7 @@ impl Coordinator {
         if calls.is_empty() || core::mem::replace(&mut job.is_backed, true) {
             return self.serve_job(*job, plan, shards);
         }
-        Phase::call(Batch::new(calls, Purpose::Back(job, climb)))
+        Phase::call(calls, Purpose::Back(job, climb))
     }
 
     /// Takes in whether the waits of a job are queued on the stream. If a stream cannot take part in one now, the

@@ -27,7 +27,7 @@ use super::overview::Overview;
 use super::pace::Spends;
 use super::sizes;
 use super::tiles::{Taker, When};
-use crate::coordinator::calls::{Batch, Purpose};
+use crate::coordinator::calls::Purpose;
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::Plan;
 use crate::coordinator::step::{PageCall, Step};
@@ -83,12 +83,12 @@ impl Coordinator {
                     climb.knows.lacks.windows = true;
                     return Some(climb.again().turn());
                 }
-                Phase::call(Batch::new(calls, Purpose::EndWindows(climb)))
+                Phase::call(calls, Purpose::EndWindows(climb))
             }
             Way::Range(addresses) => self.new_range(climb, addresses, plan, shards),
             Way::Found(grant) => Phase::end(Step::Grant(self.settled(shard, grant, shards))),
             Way::Segment(bytes) => self.new_segment(shard, bytes, climb, shards),
-            Way::End(calls) => Phase::call(Batch::new(calls, Purpose::EndWindows(climb))),
+            Way::End(calls) => Phase::call(calls, Purpose::EndWindows(climb)),
             Way::Budget => climb.again().after(Step::Budget),
         })
     }
