@@ -143,19 +143,13 @@ impl core::ops::Index<PageId> for Pages {
     type Output = Page;
 
     fn index(&self, id: PageId) -> &Page {
-        match &self.table[id.0 as usize] {
-            Some(page) => page,
-            None => panic!("page {} is gone", id.0),
-        }
+        self.table[id.0 as usize].as_ref().unwrap_or_else(|| panic!("page {} is gone", id.0))
     }
 }
 
 impl core::ops::IndexMut<PageId> for Pages {
     fn index_mut(&mut self, id: PageId) -> &mut Page {
-        match &mut self.table[id.0 as usize] {
-            Some(page) => page,
-            None => panic!("page {} is gone", id.0),
-        }
+        self.table[id.0 as usize].as_mut().unwrap_or_else(|| panic!("page {} is gone", id.0))
     }
 }
 

@@ -55,10 +55,30 @@ impl Coordinator {
     ) -> Phase {
         let skipped = stopped.map_or(Vec::new(), |(done, _)| calls.split_off(done));
         match (purpose, stopped) {
-            (Purpose::Extend(extension), None) => self.extended(extension, &calls, plan, shards),
+            (Purpose::Extend(Extension { gap, bytes, before, attempt, .. }), None) => {
+                for call in &calls {
+                    if let PageCall::Map { page, at } = *call {
+                        self.page_arrives(page, at, Role::Home, shards);
+                    }
+                }
+                let (shard, want) = plan.request.allocation();
+                self.headroom.end_ask(bytes);
+                self.headroom.gain(want.side, bytes);
+                Phase::Extend(shards.with(shard, |shard| shard.mapped(gap, before)), attempt)
+            }
             (Purpose::Extend(extension), Some((_, refused))) => {
                 self.forget_new(&skipped);
-                self.undo_extension(extension, refused, &calls, plan, shards)
+                // What was mapped before the call that failed is taken back, as PyTorch does.
+                let undo = |call: &PageCall| match *call {
+                    PageCall::Create { page, .. } => PageCall::Release { page },
+                    PageCall::Map { page, at } => PageCall::Unmap { page, at },
+                    other => panic!("{other:?} extends nothing"),
+                };
+                let calls: Vec<_> = calls.iter().rev().map(undo).collect();
+                match calls.is_empty() {
+                    true => self.extension_undone(extension, refused, plan, shards),
+                    false => Phase::Undo(calls, extension, refused),
+                }
             }
             (Purpose::Undo(extension, refused), None) => {
                 self.forget_new(&calls);

@@ -230,7 +230,6 @@ impl Coordinator {
             },
             Phase::Woken(climb) => match self.stand_back(plan, &climb) {
                 Some(turned) => turned,
-                None if climb.searches() => (Phase::Climb(climb), None),
                 None => self.search(plan, Phase::Climb(climb), shards),
             },
             Phase::Sweep(sweep, then) => self.sweep_on(sweep, then, plan, shards),

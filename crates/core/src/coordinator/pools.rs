@@ -218,17 +218,6 @@ impl Coordinator {
         self.streams.iter().copied().filter(|&stream| !self.pending.is_captured(stream)).collect()
     }
 
-    /// Returns the streams of some shards, each once.
-    pub(crate) fn streams_of(&self, shards: impl Iterator<Item = ShardId>) -> Vec<StreamId> {
-        let mut streams = Vec::new();
-        for stream in shards.map(|id| self.stream_of(id)) {
-            if !streams.contains(&stream) {
-                streams.push(stream);
-            }
-        }
-        streams
-    }
-
     /// Returns whether a stream that requests of a shard cannot wait for others on the device, nor take what they may
     /// still use: it is being captured, or another stream of its private pool is and may have it take part.
     pub(crate) fn is_capturing(&self, stream: StreamId, shard: ShardId) -> bool {

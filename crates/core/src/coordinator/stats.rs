@@ -233,11 +233,13 @@ impl Coordinator {
             false => self.paging.bound(most_live_bytes),
             true => self.pools.live_peaks().map(|live| self.paging.bound(live)).fold(0, u64::saturating_add),
         });
+        // Without what came from sources of pools, which the policy has no say in.
+        let reserved = self.reserved_bytes() - self.pools.reserved_from_sources();
         let pins = self.pins(shards);
         SlackStats {
             most_live_bytes,
             bound_bytes,
-            beyond_bytes: bound_bytes.map_or(0, |bound| self.reserved_by_policy().saturating_sub(bound)),
+            beyond_bytes: bound_bytes.map_or(0, |bound| reserved.saturating_sub(bound)),
             pinned_bytes: pins.bytes,
             pinned_by: pins.into_list(),
             sharing: self.paging.pace.sharing(),

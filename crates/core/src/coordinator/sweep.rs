@@ -13,8 +13,9 @@ use super::plan::{Goal, Plan};
 use super::step::{PageCall, Step};
 use super::{Coordinator, Shards};
 use crate::books::Points;
-use crate::ids::{BlockId, PageId, PoolId, SegmentId, ShardId, Side, Slot};
+use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
 use crate::plant::Plant;
+use crate::segment::Mapping;
 
 /// A release in progress: of whole segments, and of the pages inside blocks of expandable ones. Its candidates are
 /// claimed, so that no other plan can take them meanwhile.
@@ -93,10 +94,19 @@ impl Coordinator {
             }
             Stage::Spare => {
                 sweep.stage = Stage::Next;
-                if sweep.with_spare {
-                    return self.release_spare(sweep, then, shards);
+                let (mut calls, mut left) = (Vec::new(), sweep.excess(self.reserved_bytes()));
+                for page in if sweep.with_spare { self.pages.take_spare() } else { Vec::new() } {
+                    if left == 0 {
+                        self.pages.put_aside(page);
+                        continue;
+                    }
+                    left = left.saturating_sub(self.pages[page].bytes);
+                    calls.append(&mut self.calls_to_release(page, shards));
                 }
-                Phase::Sweep(sweep, then).turn()
+                match calls.is_empty() {
+                    true => Phase::Sweep(sweep, then).turn(),
+                    false => Phase::call(calls, Purpose::GiveUp { of: None, sweep, then }),
+                }
             }
             Stage::Emptied { shard, slot, id } => {
                 sweep.stage = Stage::Next;
@@ -114,7 +124,8 @@ impl Coordinator {
     /// Releases the first candidate, or gives its claim back if it may not go.
     fn release_next(&mut self, mut sweep: Sweep, then: Box<Phase>, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let Some(&(shard, block)) = sweep.candidates.front() else { return then.turn() };
-        let done = sweep.excess(self.reserved_bytes()) == 0;
+        let excess = sweep.excess(self.reserved_bytes());
+        let done = excess == 0;
         let has_pages = shards.with(shard, |s| s.whole_pages(block).is_some());
         let is_captured = self.pending.is_captured(self.stream_of(shard));
         if has_pages && self.traits.synchronizes() && sweep.stage == Stage::Next && !done && !is_captured {
@@ -133,7 +144,28 @@ impl Coordinator {
             return Phase::Sweep(sweep, then).turn();
         }
         if has_pages {
-            return self.unmap(sweep, then, (shard, block), plan, shards);
+            // As many neighbouring pages as are to go that are in no window that is ending.
+            let whole: Vec<_> = shards.with(shard, |s| s.pages_in(block).collect());
+            let may_go = |page: &(u64, Mapping)| self.can_leave_windows(page.1.page);
+            let mut run = whole.into_iter().skip_while(|page| !may_go(page)).take_while(may_go);
+            let Some((offset, first)) = run.next() else {
+                shards.with(shard, |s| s.unclaim(block, plan.request.clocks));
+                return Phase::Sweep(sweep, then).turn();
+            };
+            let (mut bytes, mut pages) = (first.bytes, [first.page].to_vec());
+            while bytes < excess
+                && let Some((_, next)) = run.next()
+            {
+                bytes += next.bytes;
+                pages.push(next.page);
+            }
+            let block = shards.with(shard, |s| {
+                let block = s.carve(block, offset, bytes, plan.request.clocks);
+                s.take_guards(block);
+                block
+            });
+            let calls = pages.into_iter().flat_map(|page| self.calls_to_release(page, shards)).collect();
+            return Phase::call(calls, Purpose::GiveUp { of: Some((shard, block, bytes)), sweep, then });
         }
         let (slot, bytes, side) = shards.with(shard, |s| s.forget_whole(block));
         let then = Phase::Sweep(sweep, then);
@@ -143,53 +175,6 @@ impl Coordinator {
             return then.turn();
         }
         release(shard, slot, Step::Release { shard, slot, bytes }, then)
-    }
-
-    /// Unmaps and releases the pages in a claimed block that may go, as many as are to go.
-    fn unmap(
-        &mut self,
-        sweep: Sweep,
-        then: Box<Phase>,
-        (shard, block): (ShardId, BlockId),
-        plan: &mut Plan,
-        shards: &mut dyn Shards,
-    ) -> Turned {
-        let excess = sweep.excess(self.reserved_bytes());
-        let Some((offset, bytes, pages)) = self.first_to_go(shard, block, excess, shards) else {
-            shards.with(shard, |s| s.unclaim(block, plan.request.clocks));
-            return Phase::Sweep(sweep, then).turn();
-        };
-        let block = shards.with(shard, |s| {
-            let block = s.carve(block, offset, bytes, plan.request.clocks);
-            s.take_guards(block);
-            block
-        });
-        let calls = pages.into_iter().flat_map(|page| self.calls_to_release(page, shards)).collect();
-        Phase::call(calls, Purpose::GiveUp { of: Some((shard, block, bytes)), sweep, then })
-    }
-
-    /// Returns the first run of pages in a claimed block that are in no window that is ending, up to `excess` bytes and
-    /// the rest of a page: the offset of the first, their bytes, and the pages.
-    fn first_to_go(
-        &self,
-        shard: ShardId,
-        block: BlockId,
-        excess: u64,
-        shards: &mut dyn Shards,
-    ) -> Option<(u64, u64, Vec<PageId>)> {
-        let whole: Vec<_> = shards.with(shard, |s| s.pages_in(block).collect());
-        let may_go = |page: PageId| self.can_leave_windows(page);
-        let mut run =
-            whole.into_iter().skip_while(|(_, page)| !may_go(page.page)).take_while(|(_, page)| may_go(page.page));
-        let (offset, first) = run.next()?;
-        let (mut bytes, mut pages) = (first.bytes, [first.page].to_vec());
-        while bytes < excess
-            && let Some((_, next)) = run.next()
-        {
-            bytes += next.bytes;
-            pages.push(next.page);
-        }
-        Some((offset, bytes, pages))
     }
 
     /// Notes that the driver has released spare pages, or unmapped and released the pages of a claimed block.
@@ -239,23 +224,6 @@ impl Coordinator {
             }
         }
         points
-    }
-
-    /// Releases the spare pages that may go, as many as are to go.
-    fn release_spare(&mut self, sweep: Sweep, then: Box<Phase>, shards: &mut dyn Shards) -> Turned {
-        let (mut calls, mut left) = (Vec::new(), sweep.excess(self.reserved_bytes()));
-        for page in self.pages.take_spare() {
-            if left == 0 {
-                self.pages.put_aside(page);
-                continue;
-            }
-            left = left.saturating_sub(self.pages[page].bytes);
-            calls.append(&mut self.calls_to_release(page, shards));
-        }
-        if calls.is_empty() {
-            return Phase::Sweep(sweep, then).turn();
-        }
-        Phase::call(calls, Purpose::GiveUp { of: None, sweep, then })
     }
 
     /// Chooses everything cached: unsplit free segments and whole free pages, the large side first (PyTorch's

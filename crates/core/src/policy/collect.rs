@@ -93,6 +93,12 @@ impl Coordinator {
         }
         let each = holders.iter().flat_map(|&id| Side::BOTH.map(|side| (id, side)));
         let blocks = each.flat_map(|(id, side)| claim_releasable(id, side, shards)).collect();
-        Sweep::idle(blocks).then(next).after(Step::Poll(self.streams_of(holders.into_iter())))
+        let mut streams = Vec::new();
+        for stream in holders.into_iter().map(|id| self.stream_of(id)) {
+            if !streams.contains(&stream) {
+                streams.push(stream);
+            }
+        }
+        Sweep::idle(blocks).then(next).after(Step::Poll(streams))
     }
 }

@@ -156,11 +156,6 @@ impl Climb {
         matches!(self.rung, Rung::Search | Rung::Turn | Rung::Refuse)
     }
 
-    /// Returns whether the rung is a search for a free block.
-    pub(crate) fn searches(&self) -> bool {
-        self.rung == Rung::Search
-    }
-
     /// Returns the rung that follows an attempt that the driver or the limit has refused.
     ///
     /// # Panics

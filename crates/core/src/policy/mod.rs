@@ -292,11 +292,6 @@ impl Coordinator {
     pub(crate) fn sizes_of(&self, shard: ShardId) -> &Sizes {
         if self.has_source(self.pool_of(shard)) { &self.sourced.sizes } else { &self.sizes }
     }
-
-    /// Returns the reserved bytes without those that came from sources of pools, which the policy has no say in.
-    pub(crate) fn reserved_by_policy(&self) -> u64 {
-        self.reserved_bytes() - self.pools.reserved_from_sources()
-    }
 }
 
 #[cfg(test)]

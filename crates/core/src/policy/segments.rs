@@ -5,7 +5,6 @@
 //! settings ask for just that, an expandable segment ends in a shorter page where a whole one has no room.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use super::{Climb, Source};
 use crate::coordinator::calls::{Extension, Purpose};
@@ -15,7 +14,6 @@ use crate::coordinator::step::{Outcome, PageCall, Step};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, Place, PoolId, SegmentId, ShardId, Side};
 use crate::last_use::LastUse;
-use crate::segment::Role;
 use crate::shard::{Arrival, Extend, Growing};
 use crate::size::Want;
 use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
@@ -94,7 +92,7 @@ impl Coordinator {
     /// of them, with its addresses; where addresses are not scarce, those alone in which no graph was captured.
     pub(super) fn new_range(
         &mut self,
-        attempt: Climb,
+        mut attempt: Climb,
         addresses: Addresses,
         plan: &mut Plan,
         shards: &mut dyn Shards,
@@ -125,27 +123,21 @@ impl Coordinator {
         }
         if bytes < needed || bytes > left {
             plan.refused_addresses = Some(needed);
-            return self.without_range(attempt, has_windows, plan, shards);
+            // The plan makes do without a new window or without new pages, or with a segment of its own.
+            if attempt.gathers {
+                let lacks = &mut attempt.knows.lacks;
+                *if has_windows { &mut lacks.windows } else { &mut lacks.homes } = true;
+                return attempt.again().turn();
+            }
+            let room = self.headroom.room(plan.request.allowance.most()) / QUANTUM * QUANTUM;
+            return match exact_segment(&want).min(room) {
+                bytes if bytes >= want.rounded => self.new_segment(shard, bytes, attempt, shards),
+                _ => attempt.refused().again().turn(),
+            };
         }
         let slot = shards.with(shard, |shard| shard.promise());
         let reserve = Reserve { slot, bytes, attempt, addresses: Some(addresses) };
         (Phase::Asked(Asked::Memory(reserve)), Some(Step::ReserveRange { shard, slot, bytes }))
-    }
-
-    /// Goes on with a plan that gets no range: it makes do without a new window or without new pages, or with a segment
-    /// of its own.
-    fn without_range(&mut self, mut attempt: Climb, has_windows: bool, plan: &Plan, shards: &mut dyn Shards) -> Turned {
-        if attempt.gathers {
-            let lacks = &mut attempt.knows.lacks;
-            *if has_windows { &mut lacks.windows } else { &mut lacks.homes } = true;
-            return attempt.again().turn();
-        }
-        let (shard, want) = plan.request.allocation();
-        let room = self.headroom.room(plan.request.allowance.most()) / QUANTUM * QUANTUM;
-        match exact_segment(&want).min(room) {
-            bytes if bytes >= want.rounded => self.new_segment(shard, bytes, attempt, shards),
-            _ => attempt.refused().again().turn(),
-        }
     }
 
     /// Takes in the driver's answer to a request for a segment or a range.
@@ -232,11 +224,7 @@ impl Coordinator {
 
     /// Returns the unit of new memory in expandable segments, in bytes: a whole page where the settings follow PyTorch.
     fn unit_of(&self, want: &Want) -> u64 {
-        if self.settings.shorter_pages {
-            self.granularity()
-        } else {
-            self.sizes.page_bytes(want.side, self.granularity())
-        }
+        if self.settings.shorter_pages { self.granularity() } else { self.page_bytes(want) }
     }
 
     /// Returns the bytes that the driver has to give for a request that nothing free serves: PyTorch's `alloc_size`, or
@@ -274,67 +262,20 @@ impl Coordinator {
                 next.again().turn()
             }
             Extend::Map { gap, at, bytes, page_bytes, before, is_least } => {
-                let extension = Extension { gap, bytes, before, is_least, attempt };
-                self.map_new(at, page_bytes, (want.side, extension))
+                self.headroom.ask(bytes);
+                // All pages are of one size but for the last one.
+                let offsets = (0..bytes.div_ceil(page_bytes)).map(|number| number * page_bytes);
+                let calls = offsets.flat_map(|offset| {
+                    let length = page_bytes.min(bytes - offset);
+                    let page = self.pages.insert(length, want.side);
+                    let at = Place { offset: at.offset + offset, ..at };
+                    [PageCall::Create { page, bytes: length }, PageCall::Map { page, at }]
+                });
+                let calls = calls.collect();
+                Phase::call(calls, Purpose::Extend(Extension { gap, bytes, before, is_least, attempt }))
             }
             Extend::NewRange => self.new_range(attempt, Addresses::Home(want.rounded), plan, shards),
         }
-    }
-
-    /// Creates pages for claimed addresses, all of one size but for the last one.
-    fn map_new(&mut self, at: Place, page_bytes: u64, (side, extension): (Side, Extension)) -> Turned {
-        let bytes = extension.bytes;
-        self.headroom.ask(bytes);
-        let offsets = (0..bytes.div_ceil(page_bytes)).map(|number| number * page_bytes);
-        let calls = offsets.flat_map(|offset| {
-            let length = page_bytes.min(bytes - offset);
-            let page = self.pages.insert(length, side);
-            let at = Place { offset: at.offset + offset, ..at };
-            [PageCall::Create { page, bytes: length }, PageCall::Map { page, at }]
-        });
-        let calls = calls.collect();
-        Phase::call(calls, Purpose::Extend(extension))
-    }
-
-    /// Notes that all pages of an extension are mapped.
-    pub(crate) fn extended(
-        &mut self,
-        extension: Extension,
-        calls: &[PageCall],
-        plan: &mut Plan,
-        shards: &mut dyn Shards,
-    ) -> Phase {
-        let Extension { gap, bytes, before, attempt, .. } = extension;
-        let (shard, want) = plan.request.allocation();
-        for call in calls {
-            if let PageCall::Map { page, at } = *call {
-                self.page_arrives(page, at, Role::Home, shards);
-            }
-        }
-        self.headroom.end_ask(bytes);
-        self.headroom.gain(want.side, bytes);
-        Phase::Extend(shards.with(shard, |shard| shard.mapped(gap, before)), attempt)
-    }
-
-    /// Begins to take back what was mapped before a call of an extension failed, as PyTorch does.
-    pub(crate) fn undo_extension(
-        &mut self,
-        extension: Extension,
-        refused: bool,
-        made: &[PageCall],
-        plan: &mut Plan,
-        shards: &mut dyn Shards,
-    ) -> Phase {
-        let undo = |call: &PageCall| match *call {
-            PageCall::Create { page, .. } => PageCall::Release { page },
-            PageCall::Map { page, at } => PageCall::Unmap { page, at },
-            other => panic!("{other:?} extends nothing"),
-        };
-        let calls: Vec<_> = made.iter().rev().map(undo).collect();
-        if calls.is_empty() {
-            return self.extension_undone(extension, refused, plan, shards);
-        }
-        Phase::Undo(calls, extension, refused)
     }
 
     /// Notes that nothing is left of an extension that failed.

@@ -55,24 +55,19 @@ impl Lacks {
 }
 
 impl Coordinator {
-    /// Climbs one rung of `paged` alone.
-    pub(in crate::policy) fn climb_pages(&mut self, climb: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
-        match climb.rung {
-            Rung::Refused(attempt) => self.attempt_refused(climb, attempt, plan, shards),
-            Rung::Oldest => self.wait_for_oldest(climb, plan, shards),
-            _ => self.attempt(climb, plan, shards),
-        }
-    }
-
-    /// Goes on from an attempt that nothing has served: tries again when others have released memory, or else waits
-    /// for what is outstanding.
-    fn attempt_refused(
+    /// Climbs one rung of `paged` alone. From an attempt that nothing has served: tries again when others have released
+    /// memory, or else waits for what is outstanding.
+    pub(in crate::policy) fn climb_pages(
         &mut self,
         mut climb: Climb,
-        attempt: Attempt,
         plan: &mut Plan,
         shards: &mut dyn Shards,
     ) -> Turned {
+        let attempt = match climb.rung {
+            Rung::Refused(attempt) => attempt,
+            Rung::Oldest => return self.wait_for_oldest(climb, plan, shards),
+            _ => return self.attempt(climb, plan, shards),
+        };
         if plan.standing.keeps_turn() {
             // What the driver refused before memory came back it may grant now.
             climb.knows.lacks.forget_refusals();

@@ -7,7 +7,6 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, StreamId, Tick};
 
 use super::climb::Climb;
-use super::gathered::Gathered;
 use super::kept::{Making, Stretch};
 use super::tiles::{Taker, Tiles, When};
 use crate::books::{Part, Points, WindowId};
@@ -25,12 +24,12 @@ use crate::size::Want;
 /// What a plan has claimed to serve its request.
 #[derive(Debug)]
 pub(crate) struct Job {
-    taker: Taker,
-    target: Target,
+    pub(super) taker: Taker,
+    pub(super) target: Target,
     /// Claimed memory, in order of the addresses that the block will have.
     pieces: Vec<Claimed>,
     /// New pages at home.
-    growth: Option<Grown>,
+    pub(super) growth: Option<Grown>,
     /// The points of other streams that the requesting stream waits for, until those waits are queued.
     waits: Points,
     /// A tick of the stream that covers those waits, and what other streams did that is over.
@@ -43,7 +42,7 @@ pub(crate) struct Job {
 
 /// Where the block will be.
 #[derive(Debug)]
-enum Target {
+pub(super) enum Target {
     /// At home, in what the home has grown by and the free block in front of it.
     Home,
     /// At home, in free memory there, on that side.
@@ -56,7 +55,7 @@ enum Target {
 
 /// What a home grows by.
 #[derive(Debug)]
-struct Grown {
+pub(super) struct Grown {
     ground: Ground,
     slot: Slot,
     begin: u64,
@@ -64,12 +63,12 @@ struct Grown {
     /// The bytes of it that the request gets, where that is in a window.
     bytes: u64,
     /// Whether the last piece that is claimed comes behind these bytes there, and not in front of them.
-    is_last_behind: bool,
+    pub(super) is_last_behind: bool,
 }
 
 impl Grown {
     /// Returns the pages of which a block in a window gets bytes, as parts of that window.
-    fn parts(&self, shard: ShardId) -> Vec<Part> {
+    pub(super) fn parts(&self, shard: ShardId) -> Vec<Part> {
         let nowhere = Place { shard, slot: Slot(0), offset: 0 };
         let needed = self.pages.iter().take_while(|new| new.offset - self.begin < self.bytes);
         let home = |new: &New| Place { shard, slot: self.slot, offset: new.offset };
@@ -222,15 +221,6 @@ impl Coordinator {
         self.paging.windows.note_use(id);
         let window = &self.paging.windows[id];
         job.target = Target::Kept(shards.with(window.shard, |shard| shard.claim_run(window.head, offset, bytes)));
-    }
-
-    /// Claims addresses for the memory of a job: for a new window over what is gathered, or behind the last bytes of a
-    /// kept one.
-    pub(super) fn claim_addresses_for(&mut self, job: &mut Job, gathered: &Gathered, shards: &mut dyn Shards) {
-        let shard = job.taker.shard;
-        job.growth.iter_mut().for_each(|grown| grown.is_last_behind = gathered.is_last_behind);
-        let created = job.growth.as_ref().map(|grown| grown.parts(shard)).unwrap_or_default();
-        job.target = Target::Window(self.begin_making(shard, gathered, created, shards));
     }
 
     /// Has a job go on: its waits are queued, then its page calls made, then the block is handed out.

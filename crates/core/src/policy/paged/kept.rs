@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::gathered::Gathered;
 use super::idle::{IdlePages, Run, memory_of};
+use super::job::{Job, Target};
 use crate::books::{Part, WindowId};
 use crate::coordinator::step::PageCall;
 use crate::coordinator::{Coordinator, Shards};
@@ -78,19 +79,14 @@ impl Coordinator {
         })
     }
 
-    /// Claims addresses for a new window over what is gathered and the new pages of `created`, or for what goes behind
-    /// the last bytes of a kept window.
+    /// Claims addresses for the memory of a job: for a new window over what is gathered and new pages, or for what goes
+    /// behind the last bytes of a kept window.
     ///
     /// # Panics
     ///
     /// If there are not enough.
-    pub(super) fn begin_making(
-        &mut self,
-        shard: ShardId,
-        gathered: &Gathered,
-        created: Vec<Part>,
-        shards: &mut dyn Shards,
-    ) -> Making {
+    pub(super) fn claim_addresses_for(&mut self, job: &mut Job, gathered: &Gathered, shards: &mut dyn Shards) {
+        let shard = job.taker.shard;
         let nowhere = Place { shard, slot: Slot(0), offset: 0 };
         let (added, behind) = gathered.added();
         let mut parts = self.parts_of(added, nowhere, shards);
@@ -98,42 +94,39 @@ impl Coordinator {
             (None, Some(stretch), Some(part)) => stretch.home.offset - part.home.offset,
             _ => 0,
         };
-        parts.extend(created);
+        if let Some(grown) = &mut job.growth {
+            grown.is_last_behind = gathered.is_last_behind;
+            parts.extend(grown.parts(shard));
+        }
         parts.extend(self.parts_of(behind, nowhere, shards));
         let length: u64 = parts.iter().map(|part| part.bytes).sum();
         let (rear, (block, slot, offset)) = match gathered.rear {
-            Some((id, bytes)) => self.claim_rear(id, (bytes, length), shards),
             None => match shards.with(shard, |shard| shard.claim_vacant(length)) {
                 Some(addresses) => (None, addresses),
                 None => panic!("no {length} bytes of addresses for a window"),
             },
+            Some((id, bytes)) => {
+                self.paging.windows.note_use(id);
+                let window = &self.paging.windows[id];
+                let (end, slot) = (window.end(), window.begin().slot);
+                let Some(last) = window.parts.last().map(|part| part.at) else { panic!("window {} is empty", id.0) };
+                shards.with(shard, |shard| {
+                    let Some((block, room)) = shard.room_behind(window.head, end) else {
+                        panic!("no room behind {last:?}")
+                    };
+                    assert!(length <= room, "{length} bytes of addresses behind {last:?}, where {room} are vacant");
+                    shard.claim_behind(block, length);
+                    let run = shard.claim_run(window.head, end - bytes, bytes);
+                    (Some(Rear { run, last }), (block, slot, end))
+                })
+            }
         };
         let mut at = offset;
         for part in &mut parts {
             part.at = Place { shard, slot, offset: at };
             at += part.bytes;
         }
-        Making { rear, block, front, parts }
-    }
-
-    /// Claims the last `bytes` of a kept window, and addresses of a length behind it.
-    fn claim_rear(
-        &mut self,
-        id: WindowId,
-        (bytes, length): (u64, u64),
-        shards: &mut dyn Shards,
-    ) -> (Option<Rear>, (BlockId, Slot, u64)) {
-        self.paging.windows.note_use(id);
-        let window = &self.paging.windows[id];
-        let (end, slot) = (window.end(), window.begin().slot);
-        let Some(last) = window.parts.last().map(|part| part.at) else { panic!("window {} is empty", id.0) };
-        shards.with(window.shard, |shard| {
-            let Some((block, room)) = shard.room_behind(window.head, end) else { panic!("no room behind {last:?}") };
-            assert!(length <= room, "{length} bytes of addresses behind {last:?}, where {room} are vacant");
-            shard.claim_behind(block, length);
-            let run = shard.claim_run(window.head, end - bytes, bytes);
-            (Some(Rear { run, last }), (block, slot, end))
-        })
+        job.target = Target::Window(Making { rear, block, front, parts });
     }
 
     /// Notes that a window is made or lengthened, and returns the claimed part of it that the request gets.
