@@ -168,7 +168,20 @@ fn found(token: Token<'_>) -> String {
     }
 }
 
-impl Word<'_> {
+/// A word that is the value of a key, or stands in its list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Given<'a> {
+    pub(super) key: &'static str,
+    pub(super) text: &'a str,
+    pub(super) at: usize,
+}
+
+impl<'a> Word<'a> {
+    /// Returns the word as what is given for a key.
+    pub(super) fn of(self, key: &'static str) -> Given<'a> {
+        Given { key, text: self.text, at: self.at }
+    }
+
     /// Returns the word as messages show it.
     pub(super) fn shown(&self) -> String {
         shorten(self.text)

@@ -94,10 +94,11 @@ impl Coordinator {
 
     /// Waits for the oldest outstanding point of each stream; with none left, refuses.
     fn wait_for_oldest(&mut self, mut climb: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
-        let points = self.oldest_points(self.taker(&climb, plan), shards);
+        let taker = self.taker(&climb, plan);
+        let points = self.oldest_points(taker, shards);
         if points.iter().all(|Point { stream, tick }| climb.knows.waited.tick(stream) == Some(tick)) {
             // What can be gathered nowhere may be of use once it was released.
-            let may_release = !plan.standing.keeps_turn() && !self.gathers_all(&climb, plan);
+            let may_release = !plan.standing.keeps_turn() && !self.gathers_all(taker);
             return if may_release { climb.at(Rung::Turn).turn() } else { climb.hopeless().turn() };
         }
         // Where others go on using what this plan waits for, that counts as an attempt that they have spoiled.

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 
-use super::climb::Climb;
+use super::climb::{Climb, Lacks};
 use super::job::Job;
 use super::ways::Way;
 use crate::books::Points;
@@ -33,8 +33,10 @@ pub(super) enum When {
 pub(super) struct Taker {
     pub(super) shard: ShardId,
     pub(super) stream: StreamId,
-    /// Whether it can wait for other streams now.
-    pub(super) can_wait: bool,
+    /// What it requests.
+    pub(super) want: Want,
+    /// What it has to do without.
+    pub(super) lacks: Lacks,
     /// Whether what it does is captured, or may be: then no wait may be queued, and one that was queued before orders
     /// nothing in the graph.
     pub(super) is_capturing: bool,
@@ -92,10 +94,10 @@ const LOOKS_MAX: usize = 32;
 impl Coordinator {
     /// Returns the stream that a plan requests memory for.
     pub(super) fn taker(&self, climb: &Climb, plan: &Plan) -> Taker {
-        let (shard, _) = plan.request.allocation();
-        let stream = self.requester_of(plan).stream;
-        let (can_wait, is_capturing) = (!climb.knows.lacks.waits, self.is_capturing(stream, shard));
-        Taker { shard, stream, can_wait, is_capturing, open: plan.request.open, creates_up_to: 0 }
+        let (shard, want) = plan.request.allocation();
+        let (stream, lacks) = (self.requester_of(plan).stream, climb.knows.lacks);
+        let (is_capturing, open) = (self.is_capturing(stream, shard), plan.request.open);
+        Taker { shard, stream, want, lacks, is_capturing, open, creates_up_to: 0 }
     }
 
     /// Returns the free memory at home that can be used at `latest`: free blocks, and the parts of those that cannot be
@@ -186,7 +188,7 @@ impl Coordinator {
         }
         // Where a stream's own work is not in order, a wait for another one says nothing of what it did before itself.
         let has_waits = self.facts.stream_wait && self.reuse_anywhere() == Reuse::InOrder;
-        let can_wait = has_waits && taker.can_wait && self.pending.can_be_waited_for(until);
+        let can_wait = has_waits && !taker.lacks.waits && self.pending.can_be_waited_for(until);
         if can_wait { When::BehindWait } else { When::Later }
     }
 
@@ -195,11 +197,11 @@ impl Coordinator {
     /// fits best, or from the one that is ready `soonest`, whose streams are fewest ticks behind. Looks at few blocks.
     pub(super) fn block_way(
         &mut self,
-        want: &Want,
         (taker, latest): (Taker, When),
         soonest: bool,
         shards: &mut dyn Shards,
     ) -> Option<Way> {
+        let want = taker.want;
         let tile = shards.with(taker.shard, |shard| {
             let tiles = shard.tiles_at_least(want.rounded).take(LOOKS_MAX);
             let mut parts = tiles.filter_map(|tile| self.first_part((taker, latest), shard, &tile, want.rounded));
@@ -227,33 +229,27 @@ impl Coordinator {
 
     /// Serves a small request from a part of a block of the small side that can be used at `latest`, or of a slab that
     /// can. Looks at few blocks.
-    pub(super) fn small_way(&mut self, want: &Want, by: (Taker, When), shards: &mut dyn Shards) -> Option<Way> {
-        let taker = by.0;
+    pub(super) fn small_way(&mut self, by: (Taker, When), shards: &mut dyn Shards) -> Option<Way> {
+        let (taker, want) = (by.0, by.0.want);
         let tile = shards.with(taker.shard, |shard| {
             let small = shard.small_tiles_at_least(want.rounded, taker.stream).take(LOOKS_MAX);
-            self.small_part(want, by, shard, small.chain(shard.slabs().take(LOOKS_MAX)))
+            self.small_part(by, shard, small.chain(shard.slabs().take(LOOKS_MAX)))
         })?;
         Some(self.take(&tile, (Side::Small, want.rounded), taker, shards))
     }
 
     /// Serves a small request from the slab of another stream, behind waits. Costs a look at each free small block that
     /// is long enough.
-    pub(super) fn other_slab_way(&mut self, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
-        let by = (taker, When::BehindWait);
-        let tile = shards.with(taker.shard, |shard| {
-            self.small_part(want, by, shard, shard.any_small_tiles_at_least(want.rounded))
-        })?;
+    pub(super) fn other_slab_way(&mut self, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
+        let (by, want) = ((taker, When::BehindWait), taker.want);
+        let tile = shards
+            .with(taker.shard, |shard| self.small_part(by, shard, shard.any_small_tiles_at_least(want.rounded)))?;
         Some(self.take(&tile, (Side::Small, want.rounded), taker, shards))
     }
 
     /// Returns the first part of some free blocks where a small block fits that a stream can use at `latest`.
-    fn small_part(
-        &self,
-        want: &Want,
-        by: (Taker, When),
-        shard: &Shard,
-        mut tiles: impl Iterator<Item = Tile>,
-    ) -> Option<Tile> {
+    fn small_part(&self, by: (Taker, When), shard: &Shard, mut tiles: impl Iterator<Item = Tile>) -> Option<Tile> {
+        let want = by.0.want;
         let place = |tile: Tile, begin: u64, end: u64| {
             let at = match tile.side {
                 Side::Small => (begin + want.rounded <= end).then_some(begin),

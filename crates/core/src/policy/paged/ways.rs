@@ -35,7 +35,6 @@ use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{ShardId, Side};
 use crate::policy::{Addresses, exact_segment};
 use crate::shard::Grant;
-use crate::size::Want;
 
 /// The number of times that the addresses of a stream may be as many as the device has bytes.
 const RANGES_MAX: u64 = 36;
@@ -131,46 +130,39 @@ impl Coordinator {
         };
         let first = if cautious { When::Now } else { When::BehindWait };
         let way = match is_large {
-            true => self.block_way(&want, (taker, first), false, shards),
+            true => self.block_way((taker, first), false, shards),
             // What is ready behind bytes that are still in use serves before a new page does.
-            false => self.small_way(&want, (taker, When::Now), shards),
+            false => self.small_way((taker, When::Now), shards),
         };
-        let way = way.or_else(|| self.grow_home(climb, &want, (taker, first), eager, shards));
+        let way = way.or_else(|| self.grow_home((taker, first), eager, shards));
         if way.is_some() {
             return way;
         }
         if cautious {
-            let way = is_large.then(|| self.window_way(climb, &want, (taker, When::Now), 0, shards)).flatten();
+            let way = is_large.then(|| self.window_way((taker, When::Now), 0, shards)).flatten();
             let most = left(cap, reserved);
-            let way = way.or_else(|| self.grow_home(climb, &want, (taker, When::Now), most, shards));
+            let way = way.or_else(|| self.grow_home((taker, When::Now), most, shards));
             if way.is_some() {
                 return way;
             }
         }
         let behind = (taker, When::BehindWait);
         if !is_large {
-            let way = self.small_way(&want, behind, shards);
-            let way = way.or_else(|| self.grow_home(climb, &want, behind, room, shards));
+            let way = self.small_way(behind, shards);
+            let way = way.or_else(|| self.grow_home(behind, room, shards));
             // The slab of another stream, or a block of the large side, comes rather than nothing.
-            let way = way.or_else(|| self.other_slab_way(&want, taker, shards));
-            return way.or_else(|| self.block_way(&want, behind, false, shards));
+            let way = way.or_else(|| self.other_slab_way(taker, shards));
+            return way.or_else(|| self.block_way(behind, false, shards));
         }
-        let way = cautious.then(|| self.block_way(&want, behind, true, shards)).flatten();
-        let way = way.or_else(|| self.window_way(climb, &want, behind, room, shards));
-        way.or_else(|| self.grow_home(climb, &want, behind, room, shards))
+        let way = cautious.then(|| self.block_way(behind, true, shards)).flatten();
+        let way = way.or_else(|| self.window_way(behind, room, shards));
+        way.or_else(|| self.grow_home(behind, room, shards))
     }
 
     /// Lets the home grow by what the request needs, if that is at most `most` bytes. The free block in front of the
     /// new pages is part of it if it can be used at `latest`.
-    fn grow_home(
-        &mut self,
-        climb: &Climb,
-        want: &Want,
-        (taker, latest): (Taker, When),
-        most: u64,
-        shards: &mut dyn Shards,
-    ) -> Option<Way> {
-        let unit = sizes::least(self.granularity());
+    fn grow_home(&mut self, (taker, latest): (Taker, When), most: u64, shards: &mut dyn Shards) -> Option<Way> {
+        let (want, lacks, unit) = (taker.want, taker.lacks, sizes::least(self.granularity()));
         if most < unit {
             return None;
         }
@@ -185,19 +177,19 @@ impl Coordinator {
             growth = shards.with(taker.shard, |shard| shard.growth(bytes, false));
         }
         let Some(growth) = growth else {
-            let new = match climb.knows.lacks.homes {
+            let new = match lacks.homes {
                 // A segment has no more than the request needs: it serves this stream alone.
-                true => Way::Segment(exact_segment(want)),
+                true => Way::Segment(exact_segment(&want)),
                 false => Way::Range(Addresses::Home(bytes.next_multiple_of(unit))),
             };
             let fits = bytes.next_multiple_of(unit) <= most;
-            return fits.then_some(if climb.knows.lacks.budget { Way::Budget } else { new });
+            return fits.then_some(if lacks.budget { Way::Budget } else { new });
         };
         let missing = growth.missing.next_multiple_of(unit);
         if missing > most || growth.begin + missing > growth.limit {
             return None;
         }
-        if climb.knows.lacks.budget {
+        if lacks.budget {
             return Some(Way::Budget);
         }
         let sizes = self.page_sizes(want.side, missing);
@@ -217,14 +209,8 @@ impl Coordinator {
 
     /// Serves a large request from free memory through a kept window or, unless only what is ready now may be used, a
     /// new one over all that is free. The home grows by what is missing for that, if it is at most `room` bytes.
-    fn window_way(
-        &mut self,
-        climb: &Climb,
-        want: &Want,
-        (taker, latest): (Taker, When),
-        room: u64,
-        shards: &mut dyn Shards,
-    ) -> Option<Way> {
+    fn window_way(&mut self, (taker, latest): (Taker, When), room: u64, shards: &mut dyn Shards) -> Option<Way> {
+        let (want, lacks) = (taker.want, taker.lacks);
         let tiles = &self.tiles_of((taker, latest), shards);
         if tiles.is_empty() {
             return None;
@@ -238,7 +224,7 @@ impl Coordinator {
             self.claim_kept(&mut job, window, (run.offset, want.rounded), shards);
             return Some(Way::Job(job));
         }
-        if latest == When::Now || climb.knows.lacks.windows || !self.has_windows() {
+        if latest == When::Now || lacks.windows || !self.has_windows() {
             return None;
         }
         let gathered = self.gather_best((taker, want.rounded), tiles, idle.as_ref(), shards);
@@ -246,12 +232,12 @@ impl Coordinator {
         if gathered.stretches.is_empty() || created > room {
             return None;
         }
-        if created > 0 && climb.knows.lacks.budget {
+        if created > 0 && lacks.budget {
             return Some(Way::Budget);
         }
         let growth = (created > 0).then(|| shards.with(taker.shard, |shard| shard.growth(created, false)));
         if let Some(None) = growth {
-            return (!climb.knows.lacks.homes).then_some(Way::Range(Addresses::Home(created)));
+            return (!lacks.homes).then_some(Way::Range(Addresses::Home(created)));
         }
         let sizes = self.page_sizes(Side::Large, created);
         if let Some(lack) = self.lacks_room_for(&gathered, &sizes, taker, shards) {
@@ -290,8 +276,8 @@ impl Coordinator {
     /// Returns whether all idle pages can be gathered for a request, so that releasing them would not help it. Spare
     /// pages have no home and cannot be gathered, and nor can segments. Where a new page has no addresses, idle pages
     /// are not gathered with any, and a segment serves once they went back.
-    pub(super) fn gathers_all(&self, climb: &Climb, plan: &Plan) -> bool {
-        let (shard, want) = plan.request.allocation();
+    pub(super) fn gathers_all(&self, taker: Taker) -> bool {
+        let Taker { shard, want, lacks, .. } = taker;
         let same_pool = self.shard_ids().all(|id| self.pool_of(id) == self.pool_of(shard));
         let has_spare = self.pages.spare().next().is_some();
         let in_pages = || self.pages.iter().map(|(_, page)| page.bytes).sum::<u64>();
@@ -299,8 +285,8 @@ impl Coordinator {
             && !has_spare
             && in_pages() == self.reserved_bytes()
             && self.has_windows()
-            && !climb.knows.lacks.windows
-            && !climb.knows.lacks.homes
+            && !lacks.windows
+            && !lacks.homes
             && want.side == Side::Large
     }
 
