@@ -278,13 +278,6 @@ impl Settings {
         }
         Ok(())
     }
-
-    /// Panics on settings that do not [`validate`](Self::validate).
-    pub(crate) fn check(&self) {
-        if let Err(error) = self.validate() {
-            panic!("{error}");
-        }
-    }
 }
 
 fn expect(holds: bool, field: &'static str, value: impl ToString, allowed: impl ToString) -> Result<(), SettingError> {

@@ -73,10 +73,9 @@ impl Pages {
     /// If it was not mapped there.
     pub(crate) fn leaves_window(&mut self, id: PageId, place: Place) {
         let windows = &mut self[id].windows;
-        match windows.iter().position(|&window| window == place) {
-            Some(at) => windows.swap_remove(at),
-            None => panic!("page {} is not mapped in a window at {place:?}, but at {windows:?}", id.0),
-        };
+        let at = windows.iter().position(|&window| window == place);
+        let Some(at) = at else { panic!("page {} is not mapped in a window at {place:?}, but at {windows:?}", id.0) };
+        windows.swap_remove(at);
     }
 
     /// Makes a page spare: it exists, and has no home.

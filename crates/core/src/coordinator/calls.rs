@@ -100,27 +100,24 @@ impl Coordinator {
 
     /// Notes that a page is mapped at a place.
     pub(crate) fn page_arrives(&mut self, id: PageId, at: Place, role: Role, shards: &mut dyn Shards) {
-        let page = &mut self.pages[id];
+        let (pool, page) = (self.pool_of(at.shard), &mut self.pages[id]);
         match role {
             Role::Home => {
                 page.home = Some(at);
-                let (side, bytes) = (page.side, page.bytes);
-                self.pools.gain(self.shards[at.shard.0 as usize].1, side, bytes);
+                self.pools.gain(pool, page.side, page.bytes);
             }
             Role::Window | Role::Leaving => page.windows.push(at),
         }
-        let page = &self.pages[id];
         let mapping = Mapping { page: id, birth: page.birth, bytes: page.bytes, role };
         shards.with(at.shard, |shard| shard.page_mapped(at, mapping));
     }
 
     /// Notes that a page is no longer mapped at a place.
     fn page_leaves(&mut self, id: PageId, at: Place, shards: &mut dyn Shards) {
-        let page = &mut self.pages[id];
+        let (pool, page) = (self.pool_of(at.shard), &mut self.pages[id]);
         if page.home == Some(at) {
             page.home = None;
-            let (side, bytes) = (page.side, page.bytes);
-            self.pools.lose(self.shards[at.shard.0 as usize].1, side, bytes);
+            self.pools.lose(pool, page.side, page.bytes);
         } else {
             self.pages.leaves_window(id, at);
             self.paging.stats.unmapped += 1;

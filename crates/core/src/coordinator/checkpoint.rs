@@ -180,11 +180,10 @@ impl Coordinator {
         let mut restored = Vec::new();
         for (mark, ground) in to.marks.iter().zip(claimed) {
             let id = mark.spot.shard;
-            let grant = shards.with(id, |shard| match &mark.pieces {
-                None => ground.first().map(|&(block, change, _)| shard.grant_again(block, mark, change)),
-                Some(_) => None,
-            });
-            let grant = grant.unwrap_or_else(|| open(mark, &ground, shards));
+            let grant = match (&mark.pieces, &ground[..]) {
+                (None, &[(block, change, _)]) => shards.with(id, |shard| shard.grant_again(block, mark, change)),
+                _ => open(mark, &ground, shards),
+            };
             if grant.unsettled {
                 self.settle(id, shards);
             }

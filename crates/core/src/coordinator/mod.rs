@@ -75,10 +75,7 @@ impl dyn Shards + '_ {
         looks::note(1);
         let (mut f, mut result) = (Some(f), None);
         self.visit(shard, &mut |shard| result = f.take().map(|f| f(shard)));
-        match result {
-            Some(result) => result,
-            None => panic!("{shard:?} was not visited"),
-        }
+        result.unwrap_or_else(|| panic!("{shard:?} was not visited"))
     }
 }
 
@@ -141,7 +138,9 @@ impl Coordinator {
     /// Panics on settings that the configuration parser refuses, and on expandable segments or the `paged` policy
     /// without virtual memory.
     pub fn new(settings: Settings, facts: DeviceFacts) -> Self {
-        settings.check();
+        if let Err(error) = settings.validate() {
+            panic!("{error}");
+        }
         assert!(
             !settings.policy.needs_pages() || facts.pages.is_some(),
             "expandable segments or pages on a device without virtual memory"

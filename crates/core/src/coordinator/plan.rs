@@ -224,14 +224,10 @@ impl Coordinator {
     fn go_on(&mut self, phase: Phase, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         match phase {
             Phase::Begin => self.first_rung(plan.request.goal).turn(),
-            Phase::Climb(climb) => match self.stand_back(plan, &climb) {
-                Some(turned) => turned,
-                None => self.climb(climb, plan, shards),
-            },
-            Phase::Woken(climb) => match self.stand_back(plan, &climb) {
-                Some(turned) => turned,
-                None => self.search(plan, Phase::Climb(climb), shards),
-            },
+            Phase::Climb(climb) => self.stand_back(plan, &climb).unwrap_or_else(|| self.climb(climb, plan, shards)),
+            Phase::Woken(climb) => {
+                self.stand_back(plan, &climb).unwrap_or_else(|| self.search(plan, climb.again(), shards))
+            }
             Phase::Sweep(sweep, then) => self.sweep_on(sweep, then, plan, shards),
             Phase::Extend(block, then) => self.extend(Some(block), then, plan, shards),
             Phase::Serve(block) => self.serve(block, plan, shards),

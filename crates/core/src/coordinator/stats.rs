@@ -40,11 +40,6 @@ impl Pins {
             ref streams => self.add(bytes, streams.iter().copied()),
         }
     }
-
-    fn into_list(self) -> Vec<PinnedBy> {
-        let pinned = |(stream, (bytes, own_bytes))| PinnedBy { stream, bytes, own_bytes };
-        self.by_stream.into_iter().map(pinned).collect()
-    }
 }
 
 fn sorted(streams: impl Iterator<Item = StreamId>) -> Vec<StreamId> {
@@ -236,12 +231,13 @@ impl Coordinator {
         // Without what came from sources of pools, which the policy has no say in.
         let reserved = self.reserved_bytes() - self.pools.reserved_from_sources();
         let pins = self.pins(shards);
+        let pinned_by = |(stream, (bytes, own_bytes))| PinnedBy { stream, bytes, own_bytes };
         SlackStats {
             most_live_bytes,
             bound_bytes,
             beyond_bytes: bound_bytes.map_or(0, |bound| reserved.saturating_sub(bound)),
             pinned_bytes: pins.bytes,
-            pinned_by: pins.into_list(),
+            pinned_by: pins.by_stream.into_iter().map(pinned_by).collect(),
             sharing: self.paging.pace.sharing(),
         }
     }

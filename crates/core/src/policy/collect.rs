@@ -15,8 +15,11 @@ impl Coordinator {
     /// Chooses PyTorch's garbage: in passes, every unsplit free block of the large side that is at least as old as the
     /// mean of those left; a pass is finished even when the goal is reached within it. Only the default pool has
     /// garbage.
-    pub(super) fn sweep_garbage(&self, plan: &Plan, shards: &mut dyn Shards) -> Option<Sweep> {
-        let excess = self.reserved_bytes().checked_sub(self.gc_goal()?).filter(|&excess| excess > 0)?;
+    pub(super) fn sweep_garbage(&self, plan: &Plan, shards: &mut dyn Shards) -> Sweep {
+        let excess = self.gc_goal().map_or(0, |goal| self.reserved_bytes().saturating_sub(goal));
+        if excess == 0 {
+            return Sweep::waiting(Vec::new());
+        }
         let now = plan.request.clocks[Side::Large.index()];
         // (age, bytes, shard, block)
         let mut left: Vec<(u64, u64, ShardId, BlockId)> = Vec::new();
@@ -39,7 +42,7 @@ impl Coordinator {
         }
         // Between two looks at a shard another thread may have taken a block: that one is in use, and stays.
         chosen.retain(|&(id, block)| shards.with(id, |shard| shard.claim_garbage(block)));
-        Some(Sweep::waiting(chosen))
+        Sweep::waiting(chosen)
     }
 
     /// Chooses what PyTorch's `release_available_cached_blocks` releases for a request. Returns also whether that is

@@ -137,7 +137,7 @@ impl Climb {
     }
 
     /// Makes the same attempt once more.
-    pub(super) fn again(self) -> Phase {
+    pub(crate) fn again(self) -> Phase {
         Phase::Climb(self)
     }
 
@@ -262,10 +262,7 @@ impl Coordinator {
     /// Looks for a free block once more: others may have freed one since the plan began. Goes on with `next` if there
     /// is none.
     pub(crate) fn search(&mut self, plan: &mut Plan, next: Phase, shards: &mut dyn Shards) -> Turned {
-        match self.find(plan, shards) {
-            Some(grant) => Phase::end(Step::Grant(grant)),
-            None => next.turn(),
-        }
+        self.find(plan, shards).map_or_else(|| next.turn(), |grant| Phase::end(Step::Grant(grant)))
     }
 
     /// Takes a free block for the request, if its shard has one.
@@ -293,10 +290,7 @@ impl Coordinator {
         match self.traits_of(plan.request.allocation().0).collects {
             Collects::Idle => self.release_idle(next, shards),
             Collects::Surplus => self.sweep_surplus(plan, shards).then(next).turn(),
-            Collects::Garbage => match self.sweep_garbage(plan, shards) {
-                Some(sweep) => sweep.then(next).turn(),
-                None => next.turn(),
-            },
+            Collects::Garbage => self.sweep_garbage(plan, shards).then(next).turn(),
         }
     }
 

@@ -201,10 +201,7 @@ impl Coordinator {
     ///
     /// On a device without virtual memory.
     pub(crate) fn granularity(&self) -> u64 {
-        match self.facts.pages {
-            Some(pages) => pages.granularity,
-            None => panic!("a device without virtual memory is asked for pages"),
-        }
+        self.facts.pages.expect("a device without virtual memory is asked for pages").granularity
     }
 
     /// Hands out a claimed block.

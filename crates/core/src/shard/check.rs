@@ -2,13 +2,13 @@
 //!
 //! Cost: every block is visited. The checks are meant for tests and for the search for a fault.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 
 use super::Shard;
 use crate::block::State;
 use crate::ids::{BlockId, Side, Slot};
 use crate::index::Key;
-use crate::meter::{Counter, EVERY_COUNTER};
+use crate::meter::{COUNTERS, Counter, EVERY_COUNTER};
 use crate::segment::{Role, Segment};
 use crate::units::QUANTUM;
 
@@ -134,8 +134,8 @@ impl Shard {
 
     /// Verifies A1: the counters are the sums over the blocks.
     fn check_meter(&self, side: Side) {
-        let mut sums: BTreeMap<u8, i64> = BTreeMap::new();
-        let mut add = |counter: Counter, bytes: u64| *sums.entry(counter as u8).or_default() += bytes as i64;
+        let mut sums = [0; COUNTERS];
+        let mut add = |counter: Counter, bytes: u64| sums[counter as usize] += bytes as i64;
         for (_, block) in self.blocks.iter().filter(|(_, block)| block.side == side) {
             if block.state == State::Live {
                 add(Counter::Allocation, 1);
@@ -156,11 +156,7 @@ impl Shard {
         }
         for counter in EVERY_COUNTER {
             let counted = self.meter.current(side, counter);
-            assert_eq!(
-                counted,
-                sums.get(&(counter as u8)).copied().unwrap_or(0),
-                "{side:?} {counter:?}: counted against summed"
-            );
+            assert_eq!(counted, sums[counter as usize], "{side:?} {counter:?}: counted against summed");
         }
     }
 

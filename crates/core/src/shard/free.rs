@@ -130,7 +130,9 @@ impl Shard {
         block.state = State::Pending;
         let oversize = block.size >= self.rules.max_split;
         let unsettled = self.meter.free(block.side, block.size, oversize);
-        let uses = mem::take(&mut block.used_elsewhere).then(|| self.uses_at_free(id));
+        let uses = mem::take(&mut block.used_elsewhere).then(|| self.uses.remove(&id).unwrap_or_default());
+        let is_told = uses.as_ref().is_none_or(|uses| self.is_opened(id) || **uses != Uses::default());
+        assert!(is_told, "block {} was used elsewhere and nothing says where", id.0);
         let block = &mut self.blocks[id];
         block.last_use = LastUse::at(tick);
         match uses.filter(|uses| uses.waits() > 0) {
@@ -145,17 +147,6 @@ impl Shard {
                 Freed::Settling { unsettled }
             }
         }
-    }
-
-    /// Returns what the free of a block has to wait for.
-    fn uses_at_free(&mut self, id: BlockId) -> Box<Uses> {
-        let uses = self.uses.remove(&id).unwrap_or_default();
-        assert!(
-            self.is_opened(id) || *uses != Uses::default(),
-            "block {} was used elsewhere and nothing says where",
-            id.0
-        );
-        uses
     }
 
     /// Notes that one of the points of a pending block is reached. Returns whether room for a peak ran out.

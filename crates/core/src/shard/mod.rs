@@ -8,7 +8,6 @@ mod adopt;
 mod by_place;
 mod check;
 mod claim;
-mod extend;
 mod foreign;
 mod free;
 mod guards;
@@ -42,7 +41,7 @@ use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
 
 pub(crate) use adopt::Arrival;
 pub(crate) use by_place::Ends;
-pub(crate) use extend::{Extend, Growing};
+pub(crate) use claim::{Extend, Growing};
 use foreign::Owners;
 pub use free::{Freed, Retired, Uses};
 pub use guards::Requester;

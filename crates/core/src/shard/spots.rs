@@ -132,10 +132,8 @@ impl Shard {
     pub(crate) fn block_at(&self, slot: Slot, offset: u64, from: Option<BlockId>) -> BlockId {
         let first = Some(from.unwrap_or(self.segments[slot].first));
         let mut blocks = core::iter::successors(first, |&id| self.blocks[id].next.some());
-        match blocks.find(|&id| self.blocks[id].end() > offset) {
-            Some(id) => id,
-            None => panic!("no block has the byte at {offset} of slot {}", slot.0),
-        }
+        let found = blocks.find(|&id| self.blocks[id].end() > offset);
+        found.unwrap_or_else(|| panic!("no block has the byte at {offset} of slot {}", slot.0))
     }
 
     /// Returns whether the memory that was at a spot is there still.
@@ -190,10 +188,7 @@ impl Shard {
             // What others did there is over.
             let used = self.take_guards(part).tick(user).map_or(LastUse::NEVER, LastUse::at);
             self.blocks[part].last_use = self.blocks[part].last_use.max(used);
-            let front = match whole {
-                Some(front) => self.absorb(front, part),
-                None => part,
-            };
+            let front = whole.map_or(part, |front| self.absorb(front, part));
             if self.blocks[front].end() == spot.end {
                 return (front, change);
             }
