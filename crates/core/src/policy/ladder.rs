@@ -31,7 +31,7 @@ use alloc::boxed::Box;
 use millpond_backend::Reuse;
 
 use super::paged::{Knows, Lacks, Times};
-use super::{Collects, Source};
+use super::{Policy, Segments, Source};
 use crate::books::Points;
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::{Allowance, Goal, Plan};
@@ -287,10 +287,11 @@ impl Coordinator {
 
     /// Gives back what the policy does not keep while it takes more.
     fn collect(&mut self, next: Phase, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
-        match self.traits_of(plan.request.allocation().0).collects {
-            Collects::Idle => self.release_idle(next, shards),
-            Collects::Surplus => self.sweep_surplus(plan, shards).then(next).turn(),
-            Collects::Garbage => self.sweep_garbage(plan, shards).then(next).turn(),
+        let (shard, _) = plan.request.allocation();
+        match self.settings_in(self.pool_of(shard)).policy {
+            Policy::Direct => self.release_idle(next, shards),
+            Policy::Classic(Segments::Snug(_)) => self.sweep_surplus(plan, shards).then(next).turn(),
+            _ => self.sweep_garbage(plan, shards).then(next).turn(),
         }
     }
 

@@ -65,7 +65,6 @@ pub enum Segments {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Traits {
     pub(crate) source: Source,
-    pub(crate) collects: Collects,
 }
 
 /// Where memory for blocks comes from.
@@ -77,17 +76,6 @@ pub(crate) enum Source {
     Ranges,
     /// Ranges in which pages have their homes, and windows over them.
     Pages,
-}
-
-/// What is given back before more is taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Collects {
-    /// Old segments, once the reserved bytes are above the threshold.
-    Garbage,
-    /// Idle segments beyond the slack.
-    Surplus,
-    /// Everything that is idle.
-    Idle,
 }
 
 impl Traits {
@@ -166,14 +154,12 @@ impl Policy {
     }
 
     pub(crate) fn traits(self) -> Traits {
-        let (source, collects) = match self {
-            Policy::Classic(Segments::Plain) => (Source::Segments, Collects::Garbage),
-            Policy::Classic(Segments::Expandable) => (Source::Ranges, Collects::Garbage),
-            Policy::Classic(Segments::Snug(_)) => (Source::Segments, Collects::Surplus),
-            Policy::Paged { .. } => (Source::Pages, Collects::Garbage),
-            Policy::Direct => (Source::Segments, Collects::Idle),
+        let source = match self {
+            Policy::Classic(Segments::Expandable) => Source::Ranges,
+            Policy::Paged { .. } => Source::Pages,
+            Policy::Classic(_) | Policy::Direct => Source::Segments,
         };
-        Traits { source, collects }
+        Traits { source }
     }
 }
 

@@ -9,7 +9,7 @@ use millpond_backend::{Point, StreamId, Tick};
 use super::climb::Climb;
 use super::kept::{Making, Stretch};
 use super::tiles::{Taker, Tiles, When};
-use crate::books::{Part, Points, WindowId};
+use crate::books::{Part, Points};
 use crate::coordinator::calls::Purpose;
 use crate::coordinator::phase::{Asked, Phase, Turned};
 use crate::coordinator::plan::Plan;
@@ -18,7 +18,7 @@ use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, PageId, Place, ShardId, Side, Slot};
 use crate::last_use::LastUse;
 use crate::segment::Role;
-use crate::shard::{Claimed, Ground, Growth, Tile};
+use crate::shard::{Claimed, Ground, Growth};
 use crate::size::Want;
 
 /// What a plan has claimed to serve its request.
@@ -27,7 +27,7 @@ pub(crate) struct Job {
     pub(super) taker: Taker,
     pub(super) target: Target,
     /// Claimed memory, in order of the addresses that the block will have.
-    pieces: Vec<Claimed>,
+    pub(super) pieces: Vec<Claimed>,
     /// New pages at home.
     pub(super) growth: Option<Grown>,
     /// The points of other streams that the requesting stream waits for, until those waits are queued.
@@ -61,7 +61,7 @@ pub(super) struct Grown {
     begin: u64,
     pages: Vec<New>,
     /// The bytes of it that the request gets, where that is in a window.
-    bytes: u64,
+    pub(super) bytes: u64,
     /// Whether the last piece that is claimed comes behind these bytes there, and not in front of them.
     pub(super) is_last_behind: bool,
 }
@@ -96,13 +96,12 @@ impl Job {
 }
 
 impl Coordinator {
-    /// Claims a place to grow for new pages of these sizes, of which a block in a window gets the first `bytes`.
-    /// Returns whether it could.
+    /// Claims a place to grow for new pages of these sizes. Returns whether it could.
     pub(super) fn claim_ground(
         &mut self,
         job: &mut Job,
         growth: &Growth,
-        (sizes, bytes): (&[u64], u64),
+        sizes: &[u64],
         shards: &mut dyn Shards,
     ) -> bool {
         let total = sizes.iter().sum();
@@ -134,7 +133,7 @@ impl Coordinator {
         }
         self.headroom.ask(job.created);
         let (slot, begin) = (growth.slot, growth.begin);
-        job.growth = Some(Grown { ground, slot, begin, pages, bytes, is_last_behind: false });
+        job.growth = Some(Grown { ground, slot, begin, pages, bytes: 0, is_last_behind: false });
         true
     }
 
@@ -163,29 +162,9 @@ impl Coordinator {
         all
     }
 
-    /// Claims what the block that is handed out will have: this number of bytes at the front of a free block, or a
-    /// small block in a slab, or in one that a free block of the large side has. Returns whether it could be claimed.
-    pub(super) fn claim_free(
-        &mut self,
-        job: &mut Job,
-        tile: &Tile,
-        (side, bytes): (Side, u64),
-        shards: &mut dyn Shards,
-    ) -> bool {
-        let Taker { shard, stream, .. } = job.taker;
-        let claimed = shards.with(shard, |shard| match side {
-            Side::Small => shard.claim_small(tile, bytes, stream),
-            Side::Large => shard.claim_part(tile, tile.begin, tile.begin + bytes),
-        });
-        job.target = Target::Free(side);
-        let claimed = claimed.and_then(|claimed| self.keep_if_usable(job, claimed, shards));
-        job.pieces.extend(claimed);
-        !job.pieces.is_empty()
-    }
-
     /// Has the stream of a job come after the uses of what it has claimed. Gives the claim back if it cannot: another
     /// thread may have used the memory since it was looked at.
-    fn keep_if_usable(&self, job: &mut Job, claimed: Claimed, shards: &mut dyn Shards) -> Option<Claimed> {
+    pub(super) fn keep_if_usable(&self, job: &mut Job, claimed: Claimed, shards: &mut dyn Shards) -> Option<Claimed> {
         if self.comes_after(job, &claimed.points) {
             return Some(claimed);
         }
@@ -210,25 +189,12 @@ impl Coordinator {
         true
     }
 
-    /// Claims a part of a kept window for a job.
-    pub(super) fn claim_kept(
-        &mut self,
-        job: &mut Job,
-        id: WindowId,
-        (offset, bytes): (u64, u64),
-        shards: &mut dyn Shards,
-    ) {
-        self.paging.windows.note_use(id);
-        let window = &self.paging.windows[id];
-        job.target = Target::Kept(shards.with(window.shard, |shard| shard.claim_run(window.head, offset, bytes)));
-    }
-
     /// Has a job go on: its waits are queued, then its page calls made, then the block is handed out.
     pub(crate) fn back_window(
         &mut self,
         mut job: Box<Job>,
         climb: Climb,
-        plan: &mut Plan,
+        plan: &Plan,
         shards: &mut dyn Shards,
     ) -> Turned {
         if !job.waits.is_empty() {

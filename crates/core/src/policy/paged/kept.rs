@@ -95,7 +95,7 @@ impl Coordinator {
             _ => 0,
         };
         if let Some(grown) = &mut job.growth {
-            grown.is_last_behind = gathered.is_last_behind;
+            (grown.bytes, grown.is_last_behind) = (gathered.missing, gathered.is_last_behind);
             parts.extend(grown.parts(shard));
         }
         parts.extend(self.parts_of(behind, nowhere, shards));

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 
 use super::climb::{Climb, Lacks};
-use super::job::Job;
+use super::job::{Job, Target};
 use super::ways::Way;
 use crate::books::Points;
 use crate::coordinator::plan::Plan;
@@ -260,11 +260,18 @@ impl Coordinator {
         tiles.find_map(|tile| self.find_part(by, shard, &tile, |begin, end| place(tile, begin, end)))
     }
 
-    /// Claims a part of free memory for a block of some bytes on a side.
-    fn take(&mut self, tile: &Tile, block: (Side, u64), taker: Taker, shards: &mut dyn Shards) -> Way {
+    /// Claims what the block that is handed out will have: some bytes at the front of a free block, or a small block in
+    /// a slab, or in one that a free block of the large side has.
+    fn take(&mut self, tile: &Tile, (side, bytes): (Side, u64), taker: Taker, shards: &mut dyn Shards) -> Way {
         let mut job = Job::new(taker, self.pending.reached(taker.stream));
-        let is_claimed = self.claim_free(&mut job, tile, block, shards);
-        if is_claimed { Way::Job(job) } else { Way::Spoiled(job) }
+        job.target = Target::Free(side);
+        let claimed = shards.with(taker.shard, |shard| match side {
+            Side::Small => shard.claim_small(tile, bytes, taker.stream),
+            Side::Large => shard.claim_part(tile, tile.begin, tile.begin + bytes),
+        });
+        let claimed = claimed.and_then(|claimed| self.keep_if_usable(&mut job, claimed, shards));
+        job.pieces.extend(claimed);
+        if job.pieces.is_empty() { Way::Spoiled(job) } else { Way::Job(job) }
     }
 
     /// Returns for each stream the first point that freed memory waits for, whether inside its block or as the last use

@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 
 use super::climb::Climb;
 use super::gathered::Gathered;
-use super::job::Job;
+use super::job::{Job, Target};
 use super::overview::Overview;
 use super::pace::Spends;
 use super::sizes;
@@ -98,13 +98,7 @@ impl Coordinator {
         self.ranges.left() < bytes || taken / RANGES_MAX > self.headroom.total_bytes().max(bytes)
     }
 
-    fn first_way(
-        &mut self,
-        climb: &Climb,
-        overview: &Overview,
-        plan: &mut Plan,
-        shards: &mut dyn Shards,
-    ) -> Option<Way> {
+    fn first_way(&mut self, climb: &Climb, overview: &Overview, plan: &Plan, shards: &mut dyn Shards) -> Option<Way> {
         let (shard, want) = plan.request.allocation();
         if climb.knows.lacks.homes {
             let (clock, by) = (plan.request.clock(), self.requester_of(plan));
@@ -194,7 +188,7 @@ impl Coordinator {
         }
         let sizes = self.page_sizes(want.side, missing);
         let mut job = Job::new(taker, self.pending.reached(taker.stream));
-        let claimed = self.claim_ground(&mut job, &growth, (&sizes, 0), shards);
+        let claimed = self.claim_ground(&mut job, &growth, &sizes, shards);
         Some(if claimed { Way::Job(job) } else { Way::Spoiled(job) })
     }
 
@@ -221,7 +215,10 @@ impl Coordinator {
             if !self.claim_stretches(&mut job, &run.stretches, tiles, shards) {
                 return Some(Way::Spoiled(job));
             }
-            self.claim_kept(&mut job, window, (run.offset, want.rounded), shards);
+            self.paging.windows.note_use(window);
+            let head = self.paging.windows[window].head;
+            let run = shards.with(taker.shard, |shard| shard.claim_run(head, run.offset, want.rounded));
+            job.target = Target::Kept(run);
             return Some(Way::Job(job));
         }
         if latest == When::Now || lacks.windows || !self.has_windows() {
@@ -244,7 +241,7 @@ impl Coordinator {
             return Some(lack);
         }
         if let Some(growth) = growth.flatten()
-            && !self.claim_ground(&mut job, &growth, (&sizes, gathered.missing), shards)
+            && !self.claim_ground(&mut job, &growth, &sizes, shards)
         {
             return Some(Way::Spoiled(job));
         }
