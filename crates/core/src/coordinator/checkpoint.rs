@@ -13,7 +13,6 @@
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use core::fmt;
 
 use millpond_backend::{Point, Reuse, StreamId};
 
@@ -67,47 +66,37 @@ pub struct Restored {
 }
 
 /// The reason why a pool cannot go back to a checkpoint.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Obstacle {
     /// The checkpoint is one of another pool.
+    #[error("it is one of {0}")]
     OtherPool(PoolId),
     /// A stream is being captured in the pool.
+    #[error("a stream is being captured in the pool; end the capture first")]
     Capturing,
     /// Memory of the checkpoint went back to the driver. That happens once the pool has no reference.
+    #[error(
+        "the memory of one of its blocks, of {bytes} bytes, went back to the driver; hold the pool from the \
+         checkpoint on"
+    )]
     Gone {
         /// The bytes of the block whose memory it was.
         bytes: u64,
     },
     /// A block that the program holds lies where the checkpoint has one.
+    #[error("a live block lies where it has one of {bytes} bytes; free that block first")]
     Taken {
         /// The bytes of the checkpoint's block.
         bytes: u64,
     },
     /// Another thread's request or free in the pool is in progress.
+    #[error("another thread allocates or frees in the pool at this moment; try again")]
     Busy,
     /// Streams may still use freed memory of the checkpoint: wait for these points and try again. There are none where
     /// a block is freed and not free yet, and nothing is known that it waits for: a thread is about to note its points,
     /// or they are reached and it was not [retired](Coordinator::retire_ready) since.
+    #[error("{} streams may still use its memory; wait for them", .0.len())]
     InUse(Vec<Point>),
-}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OtherPool(pool) => write!(f, "it is one of {pool}"),
-            Self::Capturing => f.write_str("a stream is being captured in the pool; end the capture first"),
-            Self::Gone { bytes } => write!(
-                f,
-                "the memory of one of its blocks, of {bytes} bytes, went back to the driver; hold the pool from the \
-                 checkpoint on"
-            ),
-            Self::Taken { bytes } => {
-                write!(f, "a live block lies where it has one of {bytes} bytes; free that block first")
-            }
-            Self::Busy => f.write_str("another thread allocates or frees in the pool at this moment; try again"),
-            Self::InUse(points) => write!(f, "{} streams may still use its memory; wait for them", points.len()),
-        }
-    }
 }
 
 /// The memory that a checkpoint's blocks had, in the order of places. Each belongs to a mark, or to a piece of one.
