@@ -209,10 +209,9 @@ impl Coordinator {
             Rung::Refused(Attempt::Last) if !climb.gathers && self.has_second_round(plan, shards) => {
                 climb.at(Rung::Flush).turn()
             }
-            Rung::Refused(Attempt::First) if !climb.gathers => match self.find_in_other_pools(plan, shards) {
-                Some(served) => served,
-                None => climb.up().turn(),
-            },
+            Rung::Refused(Attempt::First) if !climb.gathers => {
+                self.find_in_other_pools(plan, shards).unwrap_or_else(|| climb.up().turn())
+            }
             Rung::Refused(_) if !climb.gathers => climb.up().turn(),
             Rung::Grow(_) | Rung::Refused(_) | Rung::Oldest => self.climb_pages(climb, plan, shards),
             Rung::LookAgain => {

@@ -265,28 +265,15 @@ impl Shard {
         let rest = self.blocks.vacancy();
         let table = self.blocks.table();
         let front = &mut table[id.0 as usize];
-        let Block { offset, size: whole, last_use, next, slot, user, side, expandable, used_elsewhere, .. } = *front;
+        let (offset, bytes, next, side) = (front.offset + size, front.size - size, front.next, front.side);
+        let state = State::Free;
+        let behind = Block { offset, size: bytes, requested: 0, age: clock, prev: id, waits: 0, state, ..*front };
         front.size = size;
         front.next = rest;
-        table[rest.0 as usize] = Block {
-            offset: offset + size,
-            size: whole - size,
-            requested: 0,
-            last_use,
-            age: clock,
-            prev: id,
-            next,
-            slot,
-            user,
-            waits: 0,
-            state: State::Free,
-            side,
-            expandable,
-            used_elsewhere,
-        };
+        table[rest.0 as usize] = behind;
         if let Some(behind) = table.get_mut(next.0 as usize) {
             behind.prev = rest;
         }
-        self.list(rest, whole - size, side);
+        self.list(rest, bytes, side);
     }
 }

@@ -101,10 +101,10 @@ impl Coordinator {
         parts.extend(self.parts_of(behind, nowhere, shards));
         let length: u64 = parts.iter().map(|part| part.bytes).sum();
         let (rear, (block, slot, offset)) = match gathered.rear {
-            None => match shards.with(shard, |shard| shard.claim_vacant(length)) {
-                Some(addresses) => (None, addresses),
-                None => panic!("no {length} bytes of addresses for a window"),
-            },
+            None => {
+                let addresses = shards.with(shard, |shard| shard.claim_vacant(length));
+                (None, addresses.unwrap_or_else(|| panic!("no {length} bytes of addresses for a window")))
+            }
             Some((id, bytes)) => {
                 self.paging.windows.note_use(id);
                 let window = &self.paging.windows[id];
