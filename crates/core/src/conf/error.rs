@@ -39,12 +39,9 @@ pub enum ConfErrorKind {
         /// The position of its first mention.
         first: usize,
     },
-    /// A separator where a pair should begin.
-    #[error("found {found} where a key should be; a pair is `key:value`")]
-    MissingKey {
-        /// The separator found.
-        found: String,
-    },
+    /// A separator where a pair should begin: what was found.
+    #[error("found {0} where a key should be; a pair is `key:value`")]
+    MissingKey(String),
     /// A key that no `:` follows.
     #[error("`{key}` must be followed by `:` and its value, found {found}")]
     MissingColon {
@@ -61,39 +58,24 @@ pub enum ConfErrorKind {
         /// The token found instead.
         found: String,
     },
-    /// Two pairs, or two words, without a `,` between them.
-    #[error("found {found} after a complete pair; separate pairs with `,`")]
-    MissingComma {
-        /// The token found instead.
-        found: String,
-    },
+    /// Two pairs, or two words, without a `,` between them: what was found instead.
+    #[error("found {0} after a complete pair; separate pairs with `,`")]
+    MissingComma(String),
     /// A `,` at the end of the text or of a list.
     #[error("nothing follows this `,`; remove it")]
     TrailingComma,
-    /// A bracket at a place where none is allowed.
-    #[error("stray `{bracket}`; brackets enclose one list, as in `key:[1:2,>:4]`")]
-    StrayBracket {
-        /// The bracket.
-        bracket: char,
-    },
-    /// A list without its `]`.
-    #[error("this list of `{key}` is never closed; end it with `]`")]
-    UnclosedList {
-        /// The key it belongs to.
-        key: String,
-    },
-    /// A list without an entry: `[]`.
-    #[error("the list of `{key}` is empty; leave the key out instead")]
-    EmptyList {
-        /// The key it belongs to.
-        key: String,
-    },
-    /// A list for a key that takes a single value.
-    #[error("`{key}` takes a single value, not a list")]
-    ListNotAccepted {
-        /// The key.
-        key: &'static str,
-    },
+    /// A bracket at a place where none is allowed: which.
+    #[error("stray `{0}`; brackets enclose one list, as in `key:[1:2,>:4]`")]
+    StrayBracket(char),
+    /// A list without its `]`: the key it belongs to.
+    #[error("this list of `{0}` is never closed; end it with `]`")]
+    UnclosedList(String),
+    /// A list without an entry: `[]`: the key it belongs to.
+    #[error("the list of `{0}` is empty; leave the key out instead")]
+    EmptyList(String),
+    /// A list for a key that takes a single value: that key.
+    #[error("`{0}` takes a single value, not a list")]
+    ListNotAccepted(&'static str),
     /// A value that the key does not accept.
     #[error("`{key}` is `{value}`, must be {accepted}")]
     NotAccepted {
@@ -150,12 +132,9 @@ pub enum ConfErrorKind {
         /// The size before it, in MiB.
         previous_mib: u64,
     },
-    /// An entry after `>` in a list.
-    #[error("`{key}` goes on after `>`, which stands for all the rest and must be last")]
-    AfterRest {
-        /// The key.
-        key: &'static str,
-    },
+    /// An entry after `>` in a list: the key.
+    #[error("`{0}` goes on after `>`, which stands for all the rest and must be last")]
+    AfterRest(&'static str),
     /// A class named twice in one list.
     #[error("`{key}` names `{name}` a second time; name each class once")]
     DuplicateEntry {

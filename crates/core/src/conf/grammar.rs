@@ -83,9 +83,9 @@ impl<'a> Cursor<'a> {
         let key = match self.next() {
             (Token::Word(text), at) => Word { text, at },
             (Token::Separator(bracket @ ('[' | ']')), at) => {
-                return Err(ConfError::new(at, Kind::StrayBracket { bracket }));
+                return Err(ConfError::new(at, Kind::StrayBracket(bracket)));
             }
-            (token, at) => return Err(ConfError::new(at, Kind::MissingKey { found: found(token) })),
+            (token, at) => return Err(ConfError::new(at, Kind::MissingKey(found(token)))),
         };
         match self.next() {
             (Token::Separator(':'), _) => Ok(key),
@@ -105,16 +105,16 @@ impl<'a> Cursor<'a> {
     fn word(&mut self, key: Word<'a>) -> Result<Word<'a>, ConfError> {
         match self.next() {
             (Token::Word(text), at) => Ok(Word { text, at }),
-            (Token::Separator('['), at) => Err(ConfError::new(at, Kind::StrayBracket { bracket: '[' })),
+            (Token::Separator('['), at) => Err(ConfError::new(at, Kind::StrayBracket('['))),
             (token, at) => Err(ConfError::new(at, Kind::EmptyValue { key: key.shown(), found: found(token) })),
         }
     }
 
     /// Reads the pairs of a list that was opened at `open`, up to and including its `]`.
     fn list(&mut self, key: Word<'a>, open: usize) -> Result<Vec<(Word<'a>, Word<'a>)>, ConfError> {
-        let unclosed = || ConfError::new(open, Kind::UnclosedList { key: key.shown() });
+        let unclosed = || ConfError::new(open, Kind::UnclosedList(key.shown()));
         match self.peek() {
-            (Token::Separator(']'), _) => Err(ConfError::new(open, Kind::EmptyList { key: key.shown() })),
+            (Token::Separator(']'), _) => Err(ConfError::new(open, Kind::EmptyList(key.shown()))),
             (Token::End, _) => Err(unclosed()),
             _ => self.until(Token::Separator(']'), unclosed, |cursor| {
                 let name = cursor.key()?;
@@ -150,8 +150,8 @@ impl<'a> Cursor<'a> {
 
 fn after_pair(token: Token<'_>, at: usize) -> ConfError {
     match token {
-        Token::Separator(bracket @ ('[' | ']')) => ConfError::new(at, Kind::StrayBracket { bracket }),
-        token => ConfError::new(at, Kind::MissingComma { found: found(token) }),
+        Token::Separator(bracket @ ('[' | ']')) => ConfError::new(at, Kind::StrayBracket(bracket)),
+        token => ConfError::new(at, Kind::MissingComma(found(token))),
     }
 }
 

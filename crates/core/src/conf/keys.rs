@@ -22,17 +22,19 @@ struct Key {
 
 /// What sets a key.
 enum Set {
-    Word(fn(&mut Options, Given<'_>) -> Result<(), ConfError>),
+    Word(SetWord),
     /// It takes a list as well, or only a list.
     Value(fn(&mut Options, &'static str, &Value<'_>) -> Result<(), ConfError>),
 }
 
-const fn key(names: &'static [&'static str], set: Set) -> Key {
-    Key { names, is_ignored: false, set }
+type SetWord = fn(&mut Options, Given<'_>) -> Result<(), ConfError>;
+
+const fn key(names: &'static [&'static str], set: SetWord) -> Key {
+    Key { names, is_ignored: false, set: Set::Word(set) }
 }
 
-const fn ignored(names: &'static [&'static str], set: Set) -> Key {
-    Key { names, is_ignored: true, set }
+const fn ignored(names: &'static [&'static str], set: SetWord) -> Key {
+    Key { names, is_ignored: true, set: Set::Word(set) }
 }
 
 const LARGE: &str = "large_segment_size_mb";
@@ -41,72 +43,52 @@ const MAX_SPLIT: &str = "max_split_size_mb";
 
 /// Every key, in alphabetical order.
 static KEYS: [Key; 24] = [
-    ignored(&["backend"], Set::Word(|_, word| backend(word))),
-    key(&["expandable_segments"], Set::Word(|to, word| boolean(word).map(|on| to.policy.expandable_segments = on))),
-    ignored(&["expandable_segments_reserve"], Set::Word(|_, word| reserve(word))),
-    ignored(&["expandable_segments_reserve_by_class"], Set::Value(|_, key, value| reserve_by_class(key, value))),
-    key(
-        &["garbage_collection_threshold"],
-        Set::Word(|to, word| {
-            let accepted = "above 0 and below 1; leave the key out to turn it off";
-            share(|share| share > 0.0 && share < 1.0, word, accepted).map(|share| to.gc_threshold = share)
-        }),
-    ),
-    ignored(&["graph_capture_record_stream_reuse"], Set::Word(|_, word| boolean(word).map(drop))),
-    key(
-        &["growth"],
-        Set::Word(|to, word| {
-            let growth = one_of([Growth::Tight, Growth::Balanced], Growth::name, word, "`tight` or `balanced`");
-            growth.map(|growth| to.policy.growth = growth)
-        }),
-    ),
-    key(
-        &[LARGE],
-        Set::Word(|to, word| mib_above(10, word, "more than 10 (MiB)").map(|mib| to.large_segment_bytes = mib * MIB)),
-    ),
-    key(
-        &[MAX_NON_SPLIT],
-        Set::Word(|to, word| limit(to, word).map(|limit| to.max_non_split_rounding_bytes = Some(limit))),
-    ),
-    key(&[MAX_SPLIT], Set::Word(|to, word| limit(to, word).map(|limit| to.max_split_bytes = Some(limit)))),
-    key(
-        &["per_process_memory_fraction"],
-        Set::Word(|to, word| share(|share| share <= 1.0, word, "from 0 to 1").map(|share| to.memory_fraction = share)),
-    ),
-    ignored(&["pinned_free_catch_all"], Set::Word(|_, word| boolean(word).map(drop))),
-    ignored(&["pinned_max_cached_size_mb"], Set::Word(|_, word| mib(word).map(drop))),
-    ignored(&["pinned_max_round_threshold_mb"], Set::Word(|_, word| mib(word).map(drop))),
-    ignored(&["pinned_num_register_threads"], Set::Word(|_, word| threads(word))),
-    ignored(
-        &["pinned_reserve_segment_size_mb"],
-        Set::Word(|_, word| mib_above(0, word, "more than 0 (MiB)").map(drop)),
-    ),
-    ignored(&["pinned_use_background_threads"], Set::Word(|_, word| boolean(word).map(drop))),
-    ignored(
-        &["pinned_use_cuda_host_register", "pinned_use_hip_host_register"],
-        Set::Word(|_, word| boolean(word).map(drop)),
-    ),
-    key(&["policy"], Set::Word(|to, word| policy(word).map(|policy| to.policy.policy = policy))),
-    ignored(&["release_lock_on_cudamalloc", "release_lock_on_hipmalloc"], Set::Word(|_, word| boolean(word).map(drop))),
-    key(
-        &["roundup_power2_divisions"],
-        Set::Value(|to, key, value| divisions(key, value).map(|all| to.divisions = all)),
-    ),
-    key(
-        &["scrub"],
-        Set::Word(|to, word| {
-            let values = [Scrub::Off, Scrub::OtherStreams, Scrub::Always];
-            let scrub = one_of(values, Scrub::name, word, "`off`, `other_streams` or `always`");
-            scrub.map(|scrub| to.scrub = scrub)
-        }),
-    ),
-    key(
-        &["slack"],
-        Set::Word(|to, word| {
-            share(|share| share <= 1000.0, word, "from 0 to 1000").map(|share| to.policy.slack = Some(share))
-        }),
-    ),
-    key(&["throw_on_cudamalloc_oom"], Set::Word(|to, word| boolean(word).map(|on| to.throw_on_oom = on))),
+    ignored(&["backend"], |_, word| backend(word)),
+    key(&["expandable_segments"], |to, word| boolean(word).map(|on| to.policy.expandable_segments = on)),
+    ignored(&["expandable_segments_reserve"], |_, word| reserve(word)),
+    Key {
+        names: &["expandable_segments_reserve_by_class"],
+        is_ignored: true,
+        set: Set::Value(|_, key, value| reserve_by_class(key, value)),
+    },
+    key(&["garbage_collection_threshold"], |to, word| {
+        let accepted = "above 0 and below 1; leave the key out to turn it off";
+        share(|share| share > 0.0 && share < 1.0, word, accepted).map(|share| to.gc_threshold = share)
+    }),
+    ignored(&["graph_capture_record_stream_reuse"], |_, word| boolean(word).map(drop)),
+    key(&["growth"], |to, word| {
+        let growth = one_of([Growth::Tight, Growth::Balanced], Growth::name, word, "`tight` or `balanced`");
+        growth.map(|growth| to.policy.growth = growth)
+    }),
+    key(&[LARGE], |to, word| mib_above(10, word, "more than 10 (MiB)").map(|mib| to.large_segment_bytes = mib * MIB)),
+    key(&[MAX_NON_SPLIT], |to, word| limit(to, word).map(|limit| to.max_non_split_rounding_bytes = Some(limit))),
+    key(&[MAX_SPLIT], |to, word| limit(to, word).map(|limit| to.max_split_bytes = Some(limit))),
+    key(&["per_process_memory_fraction"], |to, word| {
+        share(|share| share <= 1.0, word, "from 0 to 1").map(|share| to.memory_fraction = share)
+    }),
+    ignored(&["pinned_free_catch_all"], |_, word| boolean(word).map(drop)),
+    ignored(&["pinned_max_cached_size_mb"], |_, word| mib(word).map(drop)),
+    ignored(&["pinned_max_round_threshold_mb"], |_, word| mib(word).map(drop)),
+    ignored(&["pinned_num_register_threads"], |_, word| threads(word)),
+    ignored(&["pinned_reserve_segment_size_mb"], |_, word| mib_above(0, word, "more than 0 (MiB)").map(drop)),
+    ignored(&["pinned_use_background_threads"], |_, word| boolean(word).map(drop)),
+    ignored(&["pinned_use_cuda_host_register", "pinned_use_hip_host_register"], |_, word| boolean(word).map(drop)),
+    key(&["policy"], |to, word| policy(word).map(|policy| to.policy.policy = policy)),
+    ignored(&["release_lock_on_cudamalloc", "release_lock_on_hipmalloc"], |_, word| boolean(word).map(drop)),
+    Key {
+        names: &["roundup_power2_divisions"],
+        is_ignored: false,
+        set: Set::Value(|to, key, value| divisions(key, value).map(|all| to.divisions = all)),
+    },
+    key(&["scrub"], |to, word| {
+        let values = [Scrub::Off, Scrub::OtherStreams, Scrub::Always];
+        let scrub = one_of(values, Scrub::name, word, "`off`, `other_streams` or `always`");
+        scrub.map(|scrub| to.scrub = scrub)
+    }),
+    key(&["slack"], |to, word| {
+        share(|share| share <= 1000.0, word, "from 0 to 1000").map(|share| to.policy.slack = Some(share))
+    }),
+    key(&["throw_on_cudamalloc_oom"], |to, word| boolean(word).map(|on| to.throw_on_oom = on)),
 ];
 
 /// Returns every name, in the order of the table.
@@ -124,7 +106,7 @@ impl Key {
         match (&self.set, value) {
             (Set::Value(set), value) => set(options, self.name(), value),
             (Set::Word(set), Value::Word(word)) => set(options, word.of(self.name())),
-            (_, Value::List { at, .. }) => Err(ConfError::new(*at, Kind::ListNotAccepted { key: self.name() })),
+            (_, Value::List { at, .. }) => Err(ConfError::new(*at, Kind::ListNotAccepted(self.name()))),
         }
     }
 }

@@ -84,7 +84,7 @@ fn white_space_around_tokens_is_ignored() {
     assert_eq!(plain, spaced);
     // White space inside a word is not ignored: PyTorch would read 64 here.
     let found = "`4`".into();
-    assert_eq!(refused("max_split_size_mb:6 4"), (20, Kind::MissingComma { found }));
+    assert_eq!(refused("max_split_size_mb:6 4"), (20, Kind::MissingComma(found)));
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn division_list(key: &'static str, entries: &[(Word<'_>, Word<'_>)]) -> Result<
     for (index, (size, number)) in entries.iter().enumerate() {
         if size.text == ">" {
             if let Some((after, _)) = entries.get(index + 1) {
-                return Err(ConfError::new(after.at, Kind::AfterRest { key }));
+                return Err(ConfError::new(after.at, Kind::AfterRest(key)));
             }
             slots[next_slot..].fill(division(number.of(key))?);
             break;
