@@ -70,7 +70,7 @@ pub enum ConfErrorKind {
     /// A list without its `]`: the key it belongs to.
     #[error("this list of `{0}` is never closed; end it with `]`")]
     UnclosedList(String),
-    /// A list without an entry: `[]`: the key it belongs to.
+    /// `[]`, a list without an entry: the key it belongs to.
     #[error("the list of `{0}` is empty; leave the key out instead")]
     EmptyList(String),
     /// A list for a key that takes a single value: that key.

@@ -161,7 +161,7 @@ impl Coordinator {
             pending: Pending::default(),
             pages: Pages::default(),
             ranges: Ranges::new(facts.pages.map_or(u64::MAX, |pages| pages.address_bytes)),
-            peaks: Peaks::new(),
+            peaks: Peaks::default(),
             holders: VecDeque::new(),
             most_live: 0,
             forgotten_peak: 0,

@@ -141,7 +141,7 @@ impl Coordinator {
         self.settle_all(shards);
         self.most_live = self.most_live();
         self.forgotten_peak = 0;
-        self.peaks = Peaks::new();
+        self.peaks = Peaks::default();
         for id in self.shard_ids() {
             let current = shards.with(id, |shard| shard.reset_peaks());
             self.peaks.add(&current);

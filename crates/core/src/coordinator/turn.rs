@@ -208,7 +208,11 @@ impl Coordinator {
         last: Phase,
         shards: &mut dyn Shards,
     ) -> Turned {
-        self.keep_turn(plan);
+        if !plan.standing.keeps_turn() {
+            let ticket = plan.standing.ticket().unwrap_or_else(|| self.turns.line_up(true));
+            self.turns.queue.iter_mut().filter(|place| place.ticket == ticket).for_each(|place| place.keeps = true);
+            plan.standing.rank = Rank::Turn(ticket, Round::First);
+        }
         if !self.has_turn(plan) {
             return self.pause(plan, here);
         }
@@ -222,18 +226,6 @@ impl Coordinator {
         }
         plan.standing.repeats = 0;
         last.turn()
-    }
-
-    fn keep_turn(&mut self, plan: &mut Plan) {
-        let ticket = match plan.standing.rank {
-            Rank::Turn(..) => return,
-            Rank::Beside => self.turns.line_up(true),
-            Rank::Back(ticket) => {
-                self.turns.queue.iter_mut().filter(|place| place.ticket == ticket).for_each(|place| place.keeps = true);
-                ticket
-            }
-        };
-        plan.standing.rank = Rank::Turn(ticket, Round::First);
     }
 
     /// Has a plan wait until other plans have ended something, before it enters a rung.

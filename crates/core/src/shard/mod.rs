@@ -195,7 +195,7 @@ impl Shard {
             blocks: Blocks::new(),
             pools: [pool_of(), pool_of()],
             slabs: slabs::Slabs::default(),
-            segments: Segments::new(),
+            segments: Segments::default(),
             next_rank: 0,
             meter: Meter::new(),
             snug: rules.slack.map(Snug::new),
