@@ -31,6 +31,7 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 
 pub use error::{ConfError, ConfErrorKind};
+pub use keys::names as keys;
 
 use crate::settings::{Divisions, Options};
 use crate::units::MIB;
@@ -43,12 +44,6 @@ pub struct Parsed {
     /// The keys of the text that have no effect here, in the text's order, under their CUDA names. Their values were
     /// checked nevertheless.
     pub ignored: Vec<&'static str>,
-}
-
-/// Returns the keys that a text may name, in alphabetical order except for the HIP spellings, which follow the CUDA
-/// ones. It costs nothing.
-pub fn keys() -> impl Iterator<Item = &'static str> {
-    keys::names()
 }
 
 /// Returns the options that `text` asks for, over the defaults.

@@ -46,11 +46,6 @@ const fn first_in(held: Bin) -> BlockId {
     BlockId((held & !SEVERAL) - 1)
 }
 
-/// Returns whether all blocks of the bin have the same size.
-const fn is_exact(bin: usize) -> bool {
-    bin < EXACT_UNITS as usize
-}
-
 /// The ordered set of free blocks.
 ///
 /// Invariant: bit `b` of `words` is set exactly when bin `b` is not empty; bit `w` of `summary` exactly when word `w`
@@ -186,7 +181,8 @@ impl FreeIndex {
         let held = self.bins[bin];
         if held != EMPTY {
             let first = first_in(held);
-            if is_exact(bin) || size_of(first) >= size {
+            // Below this number all blocks of a bin have the same size.
+            if bin < EXACT_UNITS as usize || size_of(first) >= size {
                 return Some((first, bin));
             }
             // This bin has blocks of several sizes, and the first is too small.

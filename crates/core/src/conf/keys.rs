@@ -91,8 +91,9 @@ static KEYS: [Key; 24] = [
     key(&["throw_on_cudamalloc_oom"], |to, word| boolean(word).map(|on| to.throw_on_oom = on)),
 ];
 
-/// Returns every name, in the order of the table.
-pub(super) fn names() -> impl Iterator<Item = &'static str> {
+/// Returns the keys that a text may name, in alphabetical order except for the HIP spellings, which follow the CUDA
+/// ones. It costs nothing.
+pub fn names() -> impl Iterator<Item = &'static str> {
     KEYS.iter().flat_map(|key| key.names).copied()
 }
 

@@ -51,10 +51,6 @@ impl Snug {
     fn share(&self, peak: u64) -> u64 {
         (peak as f64 * self.slack) as u64
     }
-
-    fn shares(&self, want: &Want) -> bool {
-        want.rounded <= (self.peak_with(want) / SHARES_BELOW).max(SHARES_BYTES)
-    }
 }
 
 /// Returns a request rounded up to whole quanta, in bytes.
@@ -105,7 +101,7 @@ impl Shard {
     /// `None` means that there is no slack.
     pub(crate) fn snug_segment(&self, want: &Want) -> Option<(u64, bool)> {
         let snug = self.snug?;
-        let shared = snug.shares(want);
+        let shared = want.rounded <= (snug.peak_with(want) / SHARES_BELOW).max(SHARES_BYTES);
         let bytes = if shared { (snug.peak_with(want) / SHARED_PART).max(SHARED_BYTES) } else { want.rounded };
         Some((align_up(bytes, ROUNDING), shared))
     }
