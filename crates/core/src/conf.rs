@@ -70,7 +70,7 @@ pub fn parse_over(base: Options, text: &str) -> Result<Parsed, ConfError> {
 /// Returns the canonical text of `options`: the keys that differ from the defaults, in a fixed order, without white
 /// space.
 ///
-/// [`parse`](parse) of the text gives the same options, as far as keys can express them: `search_after_wait`,
+/// [`parse`] of the text gives the same options, as far as keys can express them: `search_after_wait`,
 /// `gc_without_limit`, `shorter_pages`, `open_ranges` and `ties` have no key, values set in code may lie outside what
 /// the keys accept, and a size that is not a whole number of MiB is written with a fraction, which the parser refuses.
 pub fn write(options: &Options) -> String {
