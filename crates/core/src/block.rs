@@ -64,7 +64,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    const VACANT: Block = Block {
+    pub(crate) const VACANT: Block = Block {
         offset: 0,
         size: 0,
         requested: 0,

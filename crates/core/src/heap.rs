@@ -47,10 +47,6 @@ pub(crate) struct Heaps {
 }
 
 impl Heaps {
-    pub(crate) const fn new() -> Self {
-        Self { links: Vec::new() }
-    }
-
     /// Makes a heap of one block.
     pub(crate) fn plant(&mut self, block: BlockId, key: Key) {
         let needed = block.0 as usize + 1;
@@ -76,7 +72,7 @@ impl Heaps {
     #[inline]
     pub(crate) fn remove(&mut self, root: BlockId, block: BlockId) -> Option<BlockId> {
         let Link { child, next, before, .. } = *self.at(block);
-        let rest = self.gather(child);
+        let rest = child.some().map(|first| self.gather(first));
         if block == root {
             return rest;
         }
@@ -208,12 +204,7 @@ impl Heaps {
     }
 
     /// Joins a row of siblings: pair by pair from the left, then the pairs from the right.
-    #[inline(always)]
-    fn gather(&mut self, first: BlockId) -> Option<BlockId> {
-        if first == BlockId::NONE { None } else { Some(self.gather_row(first)) }
-    }
-
-    fn gather_row(&mut self, first: BlockId) -> BlockId {
+    fn gather(&mut self, first: BlockId) -> BlockId {
         let (mut ahead, mut pairs) = (first, BlockId::NONE);
         while ahead != BlockId::NONE {
             let one = ahead;
@@ -255,7 +246,7 @@ mod tests {
 
     #[test]
     fn agrees_with_an_ordered_map() {
-        let mut heaps = Heaps::new();
+        let mut heaps = Heaps::default();
         let mut model: BTreeMap<Key, BlockId> = BTreeMap::new();
         let mut root = None;
         for step in 0..6000_u64 {
@@ -293,7 +284,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "in no heap")]
     fn a_block_is_taken_out_once() {
-        let mut heaps = Heaps::new();
+        let mut heaps = Heaps::default();
         let blocks = [BlockId(0), BlockId(1), BlockId(2)];
         let at = |rank| Key { size: 512, rank };
         heaps.plant(blocks[0], at(1));

@@ -3,37 +3,16 @@
 //! Sizes are multiples of 512, so a size has a number of units. Up to 2 MiB each number of units has a *bin* of its
 //! own; above, every octave is cut into 256 bins. Two levels of bitmaps find the next bin that is not empty. A bin is
 //! one word: empty, the one block in it (nearly always), or the root of a heap of several. The index knows blocks by
-//! their ids and asks for a block's [`Entry`] only where several must be put in order. An index has 64 KiB of bins,
+//! their ids and asks for a block's [`Key`] only where several must be put in order. An index has 64 KiB of bins,
 //! which the index of a stream that allocates nothing never uses.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::heap::{Heaps, Key};
+use crate::heap::Heaps;
+pub(crate) use crate::heap::Key;
 use crate::ids::BlockId;
 use crate::units::QUANTUM;
-
-/// A free block as the index sees it. Entries are ordered by their fields, in order of declaration.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Entry {
-    /// Its size in bytes.
-    pub(crate) size: u64,
-    /// Its place among blocks of its size: by birth of the segment or by address, then by offset.
-    pub(crate) rank: u64,
-    /// The block that the entry belongs to. It never decides the order, as no two blocks have the same rank.
-    pub(crate) block: BlockId,
-}
-
-impl Entry {
-    /// Returns a key at or below every entry of that size.
-    pub(crate) const fn floor(size: u64) -> Self {
-        Entry { size, rank: 0, block: BlockId(0) }
-    }
-
-    const fn key(&self) -> Key {
-        Key { size: self.size, rank: self.rank }
-    }
-}
 
 /// The number of units below which each size has a bin of its own.
 const EXACT_UNITS: u64 = 4096;
@@ -65,11 +44,6 @@ const fn bin_with(block: BlockId) -> Bin {
 /// Returns the first block of a bin that is not empty.
 const fn first_in(held: Bin) -> BlockId {
     BlockId((held & !SEVERAL) - 1)
-}
-
-/// Returns whether all blocks of the bin have the same size.
-const fn is_exact(bin: usize) -> bool {
-    bin < EXACT_UNITS as usize
 }
 
 /// The ordered set of free blocks.
@@ -108,7 +82,7 @@ fn zeroed<T: Clone + Default, const N: usize>() -> Box<[T; N]> {
 
 impl FreeIndex {
     pub(crate) fn new() -> Self {
-        Self { summary: [0; SUMMARIES], words: zeroed(), bins: zeroed(), heaps: Heaps::new(), has_changed: false }
+        Self { summary: [0; SUMMARIES], words: zeroed(), bins: zeroed(), heaps: Heaps::default(), has_changed: false }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -140,16 +114,16 @@ impl FreeIndex {
         empty
     }
 
-    /// Puts a block into a bin that other blocks are in. `entry_of` gives the order of blocks, including this one.
+    /// Puts a block into a bin that other blocks are in. `key_of` gives the order of blocks, including this one.
     #[inline(always)]
-    pub(crate) fn insert_among(&mut self, block: BlockId, size: u64, entry_of: impl Fn(BlockId) -> Entry) {
+    pub(crate) fn insert_among(&mut self, block: BlockId, size: u64, key_of: impl Fn(BlockId) -> Key) {
         let bin = bin_of(size);
         let held = self.bins[bin];
         let first = first_in(held);
         if held & SEVERAL == 0 {
-            self.heaps.plant(first, entry_of(first).key());
+            self.heaps.plant(first, key_of(first));
         }
-        self.bins[bin] = SEVERAL | bin_with(self.heaps.insert(first, block, entry_of(block).key()));
+        self.bins[bin] = SEVERAL | bin_with(self.heaps.insert(first, block, key_of(block)));
     }
 
     /// Takes a block of `size` bytes out of its bin, where it nearly always is alone.
@@ -207,7 +181,8 @@ impl FreeIndex {
         let held = self.bins[bin];
         if held != EMPTY {
             let first = first_in(held);
-            if is_exact(bin) || size_of(first) >= size {
+            // Below this number all blocks of a bin have the same size.
+            if bin < EXACT_UNITS as usize || size_of(first) >= size {
                 return Some((first, bin));
             }
             // This bin has blocks of several sizes, and the first is too small.
@@ -225,12 +200,12 @@ impl FreeIndex {
         self.heaps.at_or_behind(first_in(held), key)
     }
 
-    /// Returns the block that follows in order.
-    pub(crate) fn next_after(&self, entry: &Entry) -> Option<BlockId> {
-        let bin = bin_of(entry.size);
+    /// Returns the block that follows the one with this key.
+    pub(crate) fn next_after(&self, key: Key) -> Option<BlockId> {
+        let bin = bin_of(key.size);
         let held = self.bins[bin];
-        let behind = Key { rank: entry.rank + 1, ..entry.key() };
-        // A block that is alone in its bin is the entry itself.
+        let behind = Key { rank: key.rank + 1, ..key };
+        // A block that is alone in its bin is the one with this key.
         let here = if held & SEVERAL == 0 { None } else { self.at_or_behind(held, behind) };
         here.or_else(|| self.bin_after(bin).map(|bin| first_in(self.bins[bin])))
     }
@@ -241,22 +216,6 @@ impl FreeIndex {
         let bin = bin_of(size);
         let alone = self.bins[bin] == bin_with(block);
         alone.then(|| self.bin_after(bin).map(|bin| first_in(self.bins[bin])))
-    }
-
-    /// Returns the block before the first one of at least `size` bytes, or the last of all if there is no such one.
-    pub(crate) fn last_below(&self, size: u64, entry_of: impl Fn(BlockId) -> Entry) -> Option<BlockId> {
-        self.before(&Entry::floor(size), entry_of)
-    }
-
-    /// Returns the block that comes before in order.
-    pub(crate) fn before(&self, key: &Entry, entry_of: impl Fn(BlockId) -> Entry) -> Option<BlockId> {
-        let bin = bin_of(key.size);
-        let entries = self.entries(bin, &entry_of);
-        if let Some(last) = entries.iter().rfind(|entry| **entry < *key) {
-            return Some(last.block);
-        }
-        let bin = (0..bin).rev().find(|&b| self.is_marked(b))?;
-        self.entries(bin, &entry_of).last().map(|entry| entry.block)
     }
 
     /// Returns all blocks in order.
@@ -303,10 +262,6 @@ impl FreeIndex {
         }
     }
 
-    fn entries(&self, bin: usize, entry_of: &impl Fn(BlockId) -> Entry) -> Vec<Entry> {
-        self.blocks(bin).into_iter().map(entry_of).collect()
-    }
-
     #[inline]
     fn is_marked(&self, bin: usize) -> bool {
         self.words[bin / 64] & (1 << (bin % 64)) != 0
@@ -334,14 +289,14 @@ impl FreeIndex {
     }
 
     /// Panics if the structure contradicts itself.
-    pub(crate) fn check(&self, entry_of: impl Fn(BlockId) -> Entry) {
+    pub(crate) fn check(&self, key_of: impl Fn(BlockId) -> Key) {
         for (word, bins) in self.bins.chunks_exact(64).enumerate() {
             // Tests check after every step, and nearly all bins are empty: those of a word are compared at once.
             if self.words[word] == 0 && *bins == [EMPTY; 64] {
                 continue;
             }
             for (bit, &held) in bins.iter().enumerate() {
-                self.check_bin(word * 64 + bit, held, &entry_of);
+                self.check_bin(word * 64 + bit, held, &key_of);
             }
         }
         for (word, bits) in self.words.iter().enumerate() {
@@ -350,14 +305,14 @@ impl FreeIndex {
         }
     }
 
-    fn check_bin(&self, bin: usize, held: Bin, entry_of: &impl Fn(BlockId) -> Entry) {
+    fn check_bin(&self, bin: usize, held: Bin, key_of: &impl Fn(BlockId) -> Key) {
         assert_eq!(self.is_marked(bin), held != EMPTY, "bin {bin}: its bit against what it holds, {held:#x}");
         if held & SEVERAL != 0 {
-            self.heaps.check(first_in(held), |id| entry_of(id).key());
+            self.heaps.check(first_in(held), key_of);
             assert!(!self.heaps.is_alone(first_in(held)), "bin {bin} has a heap of one block");
         }
         if held != EMPTY {
-            let misplaced = self.entries(bin, entry_of).into_iter().find(|entry| bin_of(entry.size) != bin);
+            let misplaced = self.blocks(bin).into_iter().map(key_of).find(|key| bin_of(key.size) != bin);
             assert_eq!(misplaced, None, "in bin {bin} although it belongs elsewhere");
         }
     }
@@ -389,6 +344,14 @@ mod tests {
         }
     }
 
+    /// A free block: its key, and the block.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    struct Entry {
+        size: u64,
+        rank: u64,
+        block: BlockId,
+    }
+
     fn remove(index: &mut FreeIndex, entry: &Entry) {
         index.remove(entry.block, entry.size);
     }
@@ -412,13 +375,16 @@ mod tests {
                 made.push(Entry { size, rank, block: BlockId(made.len() as u32) });
                 made[made.len() - 1]
             });
-            let entry_of = |block: BlockId| made[block.0 as usize];
+            let key_of = |block: BlockId| {
+                let Entry { size, rank, .. } = made[block.0 as usize];
+                Key { size, rank }
+            };
             if model.remove(&e) {
                 remove(&mut index, &e);
             } else {
                 model.insert(e);
                 if !index.insert_alone(e.block, e.size) {
-                    index.insert_among(e.block, e.size, entry_of);
+                    index.insert_among(e.block, e.size, key_of);
                 }
             }
             // An entry is taken from the front now and then, so that lists shrink and bins become empty.
@@ -430,16 +396,14 @@ mod tests {
             let probe = random.below(310_000) * QUANTUM + QUANTUM;
             let block_of = |entry: Option<&Entry>| entry.map(|entry| entry.block);
             assert_eq!(
-                index.best_fit(probe, |block| entry_of(block).size),
-                block_of(model.range(Entry::floor(probe)..).next())
+                index.best_fit(probe, |block| key_of(block).size),
+                block_of(model.range(Entry { size: probe, rank: 0, block: BlockId(0) }..).next())
             );
-            assert_eq!(index.last_below(probe, entry_of), block_of(model.range(..Entry::floor(probe)).next_back()));
-            assert_eq!(index.before(&e, entry_of), block_of(model.range(..e).next_back()));
             if model.contains(&e) {
-                assert_eq!(index.next_after(&e), block_of(model.range(e..).find(|o| **o != e)));
+                assert_eq!(index.next_after(key_of(e.block)), block_of(model.range(e..).find(|o| **o != e)));
             }
         }
-        index.check(|block| made[block.0 as usize]);
+        index.check(|block| Key { size: made[block.0 as usize].size, rank: made[block.0 as usize].rank });
         assert!(index.iter().eq(model.iter().map(|entry| entry.block)));
     }
 }

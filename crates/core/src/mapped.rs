@@ -53,21 +53,17 @@ impl Mappings {
 
     /// Takes out the mapping at an offset, if there is one.
     pub(crate) fn remove(&mut self, at: u64) -> Option<Mapping> {
-        let number = self.list_of(at);
-        let list = self.0.get_mut(number)?;
-        let place = list.binary_search_by_key(&at, |entry| entry.0).ok()?;
-        let (_, mapping) = list.remove(place);
-        if list.is_empty() {
+        let (number, place) = self.place_of(at)?;
+        let (_, mapping) = self.0[number].remove(place);
+        if self.0[number].is_empty() {
             self.0.remove(number);
         }
         Some(mapping)
     }
 
     pub(crate) fn get_mut(&mut self, at: u64) -> Option<&mut Mapping> {
-        let number = self.list_of(at);
-        let list = self.0.get_mut(number)?;
-        let place = list.binary_search_by_key(&at, |entry| entry.0).ok()?;
-        Some(&mut list[place].1)
+        let (number, place) = self.place_of(at)?;
+        Some(&mut self.0[number][place].1)
     }
 
     /// Returns the mappings that share a byte with a part of the range, in order.
@@ -89,6 +85,11 @@ impl Mappings {
     /// Returns the mappings that lie wholly in a part of the range, in order.
     pub(crate) fn within(&self, begin: u64, end: u64) -> impl Iterator<Item = (u64, Mapping)> {
         self.from(self.first_from(begin)).take_while(move |(at, mapping)| *at + mapping.bytes <= end)
+    }
+
+    fn place_of(&self, at: u64) -> Option<(usize, usize)> {
+        let number = self.list_of(at);
+        Some((number, self.0.get(number)?.binary_search_by_key(&at, |entry| entry.0).ok()?))
     }
 
     /// Returns the number of the list that has an offset, or would have it: the last one that does not begin behind

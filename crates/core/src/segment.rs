@@ -68,6 +68,7 @@ pub(crate) enum Seat {
 }
 
 /// The segments of a shard. Invariant: `vacant` holds the number of each seat that is [`Seat::Vacant`], once.
+#[derive(Default)]
 pub(crate) struct Segments {
     table: Vec<Seat>,
     /// The vacant seats. The one vacated last is the next to be taken.
@@ -75,10 +76,6 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    pub(crate) fn new() -> Self {
-        Self { table: Vec::new(), vacant: Vec::new() }
-    }
-
     pub(crate) fn promise(&mut self) -> Slot {
         if let Some(slot) = self.vacant.pop() {
             self.table[slot.0 as usize] = Seat::Promised;
@@ -154,7 +151,7 @@ mod tests {
 
     #[test]
     fn seats_are_taken_again_before_new_ones_are_made() {
-        let mut segments = Segments::new();
+        let mut segments = Segments::default();
         let slots: Vec<_> = (0..4).map(|_| segments.promise()).collect();
         assert_eq!(slots, [Slot(0), Slot(1), Slot(2), Slot(3)]);
         segments.vacate(Slot(0));
@@ -165,7 +162,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "slot 1 was not promised: Vacant")]
     fn a_seat_is_vacated_once() {
-        let mut segments = Segments::new();
+        let mut segments = Segments::default();
         let slots = [segments.promise(), segments.promise()];
         segments.vacate(slots[1]);
         segments.vacate(slots[1]);
@@ -175,7 +172,7 @@ mod tests {
     /// take 20 s.
     #[test]
     fn a_promise_looks_at_no_other_seat() {
-        let mut segments = Segments::new();
+        let mut segments = Segments::default();
         let start = Instant::now();
         for count in 0..200_000 {
             assert_eq!(segments.promise(), Slot(count));

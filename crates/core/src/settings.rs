@@ -1,12 +1,31 @@
 //! The settings of an allocator: plain data, filled from code or by the [configuration parser](crate::conf).
 
-mod range;
+use alloc::format;
+use alloc::string::{String, ToString};
 
 use crate::plant::Planted;
-use crate::units::MIB;
+use crate::units::{MIB, QUANTUM, REQUEST_BYTES_MAX};
 
 pub use crate::policy::{Choice, Growth, Policy, PolicyName, Segments, Variant};
-pub use range::SettingError;
+
+/// The largest slack, the same as in the parser.
+const SLACK_MAX: f64 = 1000.0;
+/// The largest number of divisions of an octave: 512 times this number still fits in 64 bits.
+const DIVISIONS_MAX: u64 = 1 << 30;
+/// The size that a large segment must exceed, in bytes.
+const LARGE_SEGMENT_ABOVE: u64 = 10 * MIB;
+
+/// A setting outside its range.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the setting `{field}` is {value}, must be {allowed}")]
+pub struct SettingError {
+    /// The field of [`Settings`].
+    pub field: &'static str,
+    /// Its value.
+    pub value: String,
+    /// The values that it may have.
+    pub allowed: String,
+}
 
 /// The memory that is overwritten with zeros before it is granted, so that its new owner cannot read what was in it.
 ///
@@ -228,10 +247,39 @@ impl Settings {
         Planted::default()
     }
 
-    /// Panics on settings that do not [`validate`](Self::validate).
-    pub(crate) fn check(&self) {
-        if let Err(error) = self.validate() {
-            panic!("{error}");
+    /// Verifies that every field is within its range, so that an allocator can be made with the settings. Whether a
+    /// device supports them is not checked.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first field that is out of its range, with its value and the values that it may have.
+    pub fn validate(&self) -> Result<(), SettingError> {
+        let large = self.large_segment_bytes;
+        let is_large = large > LARGE_SEGMENT_ABOVE && large <= REQUEST_BYTES_MAX && large.is_multiple_of(QUANTUM);
+        let range = "more than 10 MiB (10485760) and at most 2^60, a multiple of 512";
+        expect(is_large, "large_segment_bytes", large, range)?;
+        for (field, bytes) in [
+            ("max_split_bytes", self.max_split_bytes),
+            ("max_non_split_rounding_bytes", self.max_non_split_rounding_bytes),
+        ] {
+            let bytes = bytes.unwrap_or(large);
+            let range = format!("from large_segment_bytes ({large}) to 2^60, or none");
+            expect((large..=REQUEST_BYTES_MAX).contains(&bytes), field, bytes, range)?;
         }
+        let slack = self.policy.slack().unwrap_or_default();
+        expect((0.0..=SLACK_MAX).contains(&slack), "slack", slack, "from 0 to 1000, or none")?;
+        let threshold = self.gc_threshold;
+        expect((0.0..1.0).contains(&threshold), "gc_threshold", threshold, "0 (off) or above 0 and below 1")?;
+        let fraction = self.memory_fraction;
+        expect((0.0..=1.0).contains(&fraction), "memory_fraction", fraction, "from 0 to 1")?;
+        for number in self.divisions.0 {
+            let good = number == 0 || (number.is_power_of_two() && number <= DIVISIONS_MAX);
+            expect(good, "divisions", number, "0 or a power of two up to 2^30, in every slot")?;
+        }
+        Ok(())
     }
+}
+
+fn expect(holds: bool, field: &'static str, value: impl ToString, allowed: impl ToString) -> Result<(), SettingError> {
+    if holds { Ok(()) } else { Err(SettingError { field, value: value.to_string(), allowed: allowed.to_string() }) }
 }

@@ -1,7 +1,6 @@
 //! The way from a request in bytes to a block size, a side and a segment size: PyTorch's rounding.
 
 use crate::ids::Side;
-use crate::policy::Keeps;
 use crate::settings::{Divisions, Settings};
 use crate::units::{
     LARGE_ROUNDING, QUANTUM, REQUEST_BYTES_MAX, SHARED_SEGMENT_BELOW, SMALL_BYTES, SMALL_SEGMENT_BYTES, align_up,
@@ -32,12 +31,13 @@ pub struct Sizes {
 impl Sizes {
     /// Creates the rules that the settings ask for.
     pub fn new(settings: &Settings) -> Self {
-        let (divisions, traits) = (settings.divisions, settings.policy.traits());
+        let divisions = settings.divisions;
+        let is_snug = settings.policy.slack_of_segments().is_some();
         Self {
             divisions: divisions.0.iter().any(|&d| d > 1).then_some(divisions),
             large_segment_bytes: settings.large_segment_bytes,
-            shares_segments: traits.keeps == Keeps::Freed && traits.slack_of_segments().is_none(),
-            small_bytes: if traits.slack_of_segments().is_some() { 0 } else { SMALL_BYTES },
+            shares_segments: settings.policy.caches() && !is_snug,
+            small_bytes: if is_snug { 0 } else { SMALL_BYTES },
         }
     }
 

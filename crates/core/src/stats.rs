@@ -1,5 +1,6 @@
 //! Statistics for users: PyTorch's families, pools and names.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -234,26 +235,28 @@ impl MemoryStats {
     /// `torch.cuda.memory_stats` in PyTorch 2.11, in alphabetical order.
     pub fn flat(&self) -> Vec<(String, i64)> {
         let mut rows = Vec::with_capacity(122);
-        for (family, by_pool) in self.families() {
-            for (pool, stat) in
-                [("all", &by_pool.all), ("large_pool", &by_pool.large_pool), ("small_pool", &by_pool.small_pool)]
-            {
-                push(&mut rows, &[family, ".", pool], stat);
+        let mut push = |key: String, stat: &Stat| {
+            let values = [stat.allocated, stat.current, stat.freed, stat.peak];
+            for (name, value) in ["allocated", "current", "freed", "peak"].into_iter().zip(values) {
+                rows.push((format!("{key}.{name}"), to_i64(value)));
             }
+        };
+        for (family, by_pool) in self.families() {
+            push(format!("{family}.all"), &by_pool.all);
+            push(format!("{family}.large_pool"), &by_pool.large_pool);
+            push(format!("{family}.small_pool"), &by_pool.small_pool);
         }
-        push(&mut rows, &["oversize_allocations"], &self.oversize_allocations);
-        push(&mut rows, &["oversize_segments"], &self.oversize_segments);
-        let max_split = self.max_split_size.map_or(-1, to_i64);
-        for (key, value) in [
-            ("max_split_size", max_split),
+        push("oversize_allocations".into(), &self.oversize_allocations);
+        push("oversize_segments".into(), &self.oversize_segments);
+        let counts = [
+            ("max_split_size", self.max_split_size.map_or(-1, to_i64)),
             ("num_alloc_retries", to_i64(self.num_alloc_retries)),
             ("num_device_alloc", to_i64(self.num_device_alloc)),
             ("num_device_free", to_i64(self.num_device_free)),
             ("num_ooms", to_i64(self.num_ooms)),
             ("num_sync_all_streams", to_i64(self.num_sync_all_streams)),
-        ] {
-            rows.push((String::from(key), value));
-        }
+        ];
+        rows.extend(counts.map(|(key, value)| (key.into(), value)));
         rows.sort_unstable();
         rows
     }
@@ -261,13 +264,4 @@ impl MemoryStats {
 
 fn to_i64(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
-}
-
-fn push(rows: &mut Vec<(String, i64)>, prefix: &[&str], stat: &Stat) {
-    let prefix = prefix.concat();
-    for (name, value) in
-        [("allocated", stat.allocated), ("current", stat.current), ("freed", stat.freed), ("peak", stat.peak)]
-    {
-        rows.push(([prefix.as_str(), ".", name].concat(), to_i64(value)));
-    }
 }

@@ -35,12 +35,6 @@ pub const fn align_up(bytes: u64, unit: u64) -> u64 {
     }
 }
 
-/// Rounds down to a multiple of `unit`, which must be a power of two.
-pub const fn align_down(bytes: u64, unit: u64) -> u64 {
-    debug_assert!(unit.is_power_of_two());
-    bytes & !(unit - 1)
-}
-
 /// Rounds up to the next multiple of `unit`, which may be any number but 0. Returns `None` on overflow.
 pub const fn round_up(bytes: u64, unit: u64) -> Option<u64> {
     match bytes % unit {

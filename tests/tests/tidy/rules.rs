@@ -154,8 +154,3 @@ fn one_vocabulary() {
 fn every_crate_has_a_page() {
     holds(tidy::crates_have_readmes);
 }
-
-#[test]
-fn policies_keep_to_their_rooms() {
-    holds(tidy::policies_keep_to_their_rooms);
-}

@@ -1,6 +1,6 @@
 //! The waste ledger: where every reserved byte is.
 
-use core::ops::{Add, AddAssign};
+use core::ops::AddAssign;
 
 /// The reserved bytes by their use. [`total`](WasteLedger::total) is exactly what was taken from the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -49,24 +49,14 @@ impl WasteLedger {
     }
 }
 
-impl Add for WasteLedger {
-    type Output = WasteLedger;
-
-    fn add(self, other: WasteLedger) -> WasteLedger {
-        WasteLedger {
-            live_bytes: self.live_bytes + other.live_bytes,
-            rounding_bytes: self.rounding_bytes + other.rounding_bytes,
-            ready_bytes: self.ready_bytes + other.ready_bytes,
-            waiting_bytes: self.waiting_bytes + other.waiting_bytes,
-            guarded_bytes: self.guarded_bytes + other.guarded_bytes,
-            stranded_bytes: self.stranded_bytes + other.stranded_bytes,
-            held_bytes: self.held_bytes + other.held_bytes,
-        }
-    }
-}
-
 impl AddAssign for WasteLedger {
     fn add_assign(&mut self, other: WasteLedger) {
-        *self = *self + other;
+        self.live_bytes += other.live_bytes;
+        self.rounding_bytes += other.rounding_bytes;
+        self.ready_bytes += other.ready_bytes;
+        self.waiting_bytes += other.waiting_bytes;
+        self.guarded_bytes += other.guarded_bytes;
+        self.stranded_bytes += other.stranded_bytes;
+        self.held_bytes += other.held_bytes;
     }
 }

@@ -73,10 +73,9 @@ impl Pages {
     /// If it was not mapped there.
     pub(crate) fn leaves_window(&mut self, id: PageId, place: Place) {
         let windows = &mut self[id].windows;
-        match windows.iter().position(|&window| window == place) {
-            Some(at) => windows.swap_remove(at),
-            None => panic!("page {} is not mapped in a window at {place:?}, but at {windows:?}", id.0),
-        };
+        let at = windows.iter().position(|&window| window == place);
+        let Some(at) = at else { panic!("page {} is not mapped in a window at {place:?}, but at {windows:?}", id.0) };
+        windows.swap_remove(at);
     }
 
     /// Makes a page spare: it exists, and has no home.
@@ -143,19 +142,13 @@ impl core::ops::Index<PageId> for Pages {
     type Output = Page;
 
     fn index(&self, id: PageId) -> &Page {
-        match &self.table[id.0 as usize] {
-            Some(page) => page,
-            None => panic!("page {} is gone", id.0),
-        }
+        self.table[id.0 as usize].as_ref().unwrap_or_else(|| panic!("page {} is gone", id.0))
     }
 }
 
 impl core::ops::IndexMut<PageId> for Pages {
     fn index_mut(&mut self, id: PageId) -> &mut Page {
-        match &mut self.table[id.0 as usize] {
-            Some(page) => page,
-            None => panic!("page {} is gone", id.0),
-        }
+        self.table[id.0 as usize].as_mut().unwrap_or_else(|| panic!("page {} is gone", id.0))
     }
 }
 

@@ -4,14 +4,10 @@ use crate::meter::{COUNTERS, ROWS, Row, each, has_shortage};
 
 /// For every counter, the highest that the sum over all shards has been. See [`crate::meter`] for how the shards' rooms
 /// keep it exact.
+#[derive(Default)]
 pub(crate) struct Peaks([Row; ROWS]);
 
 impl Peaks {
-    /// Returns the peaks of counters that are all at 0.
-    pub(crate) const fn new() -> Self {
-        Self([[0; COUNTERS]; ROWS])
-    }
-
     /// Covers what `rooms` lack by raising the peaks, after which no room is below zero.
     pub(crate) fn cover(&mut self, rooms: &mut [Row; ROWS]) {
         each(|row, counter| {
@@ -56,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_peak_rises_by_what_is_missing_alone() {
-        let mut peaks = Peaks::new();
+        let mut peaks = Peaks::default();
         let mut rooms = [[0; COUNTERS]; ROWS];
         (rooms[0][1], rooms[0][2]) = (-5, 7);
         peaks.cover(&mut rooms);

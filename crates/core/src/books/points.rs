@@ -41,10 +41,7 @@ impl Points {
 
     /// Returns the point, if there is just one.
     pub(crate) fn only(&self) -> Option<Point> {
-        match self.0[..] {
-            [point] => Some(point),
-            _ => None,
-        }
+        if let [point] = self.0[..] { Some(point) } else { None }
     }
 
     /// Returns the number of points.

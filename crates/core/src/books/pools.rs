@@ -238,10 +238,7 @@ impl Pools {
     }
 
     fn entry(&mut self, pool: PoolId) -> &mut Entry {
-        match self.table.get_mut(&pool) {
-            Some(entry) => entry,
-            None => panic!("{pool} does not exist"),
-        }
+        self.table.get_mut(&pool).unwrap_or_else(|| panic!("{pool} does not exist"))
     }
 
     /// Verifies that `held`, the bytes in segments and in pages at home by pool and side, is what the pools have.

@@ -1,7 +1,7 @@
 //! The errors that a configuration text can have.
 
 use alloc::string::{String, ToString};
-use core::fmt;
+use alloc::vec::Vec;
 
 use super::keys;
 
@@ -26,7 +26,7 @@ impl ConfError {
 #[non_exhaustive]
 pub enum ConfErrorKind {
     /// A key that neither PyTorch nor Millpond has.
-    #[error("unknown key `{key}`; the keys are {}", keys::Listing)]
+    #[error("unknown key `{key}`; the keys are {}", keys::names().collect::<Vec<_>>().join(", "))]
     UnknownKey {
         /// The word found.
         key: String,
@@ -39,19 +39,16 @@ pub enum ConfErrorKind {
         /// The position of its first mention.
         first: usize,
     },
-    /// A separator where a pair should begin.
-    #[error("found {found} where a key should be; a pair is `key:value`")]
-    MissingKey {
-        /// The separator found.
-        found: Found,
-    },
+    /// A separator where a pair should begin: what was found.
+    #[error("found {0} where a key should be; a pair is `key:value`")]
+    MissingKey(String),
     /// A key that no `:` follows.
     #[error("`{key}` must be followed by `:` and its value, found {found}")]
     MissingColon {
         /// The word before.
         key: String,
         /// The token found instead.
-        found: Found,
+        found: String,
     },
     /// A `:` that no value follows.
     #[error("`{key}:` has no value, found {found}")]
@@ -59,72 +56,35 @@ pub enum ConfErrorKind {
         /// The word before the `:`.
         key: String,
         /// The token found instead.
-        found: Found,
+        found: String,
     },
-    /// Two pairs, or two words, without a `,` between them.
-    #[error("found {found} after a complete pair; separate pairs with `,`")]
-    MissingComma {
-        /// The token found instead.
-        found: Found,
-    },
+    /// Two pairs, or two words, without a `,` between them: what was found instead.
+    #[error("found {0} after a complete pair; separate pairs with `,`")]
+    MissingComma(String),
     /// A `,` at the end of the text or of a list.
     #[error("nothing follows this `,`; remove it")]
     TrailingComma,
-    /// A bracket at a place where none is allowed.
-    #[error("stray `{bracket}`; brackets enclose one list, as in `key:[1:2,>:4]`")]
-    StrayBracket {
-        /// The bracket.
-        bracket: char,
-    },
-    /// A list without its `]`.
-    #[error("this list of `{key}` is never closed; end it with `]`")]
-    UnclosedList {
-        /// The key it belongs to.
-        key: String,
-    },
-    /// A list without an entry: `[]`.
-    #[error("the list of `{key}` is empty; leave the key out instead")]
-    EmptyList {
-        /// The key it belongs to.
-        key: String,
-    },
-    /// A list for a key that takes a single value.
-    #[error("`{key}` takes a single value, not a list")]
-    ListNotAccepted {
-        /// The key.
-        key: &'static str,
-    },
-    /// A single value for a key that takes only a list.
-    #[error("`{key}` is `{value}`, must be a list such as `[class:value,class:value]`")]
-    ListExpected {
+    /// A bracket at a place where none is allowed: which.
+    #[error("stray `{0}`; brackets enclose one list, as in `key:[1:2,>:4]`")]
+    StrayBracket(char),
+    /// A list without its `]`: the key it belongs to.
+    #[error("this list of `{0}` is never closed; end it with `]`")]
+    UnclosedList(String),
+    /// `[]`, a list without an entry: the key it belongs to.
+    #[error("the list of `{0}` is empty; leave the key out instead")]
+    EmptyList(String),
+    /// A list for a key that takes a single value: that key.
+    #[error("`{0}` takes a single value, not a list")]
+    ListNotAccepted(&'static str),
+    /// A value that the key does not accept.
+    #[error("`{key}` is `{value}`, must be {accepted}")]
+    NotAccepted {
         /// The key.
         key: &'static str,
         /// The word found.
         value: String,
-    },
-    /// A value that is not a whole number.
-    #[error("`{key}` is `{value}`, must be a whole number in decimal digits")]
-    NotANumber {
-        /// The key.
-        key: &'static str,
-        /// The word found.
-        value: String,
-    },
-    /// A value that is not a decimal number.
-    #[error("`{key}` is `{value}`, must be a decimal number such as 0.8 (no sign, no exponent)")]
-    NotADecimal {
-        /// The key.
-        key: &'static str,
-        /// The word found.
-        value: String,
-    },
-    /// A value that is not a truth value.
-    #[error("`{key}` is `{value}`, must be `True` or `False`, spelled so")]
-    NotABoolean {
-        /// The key.
-        key: &'static str,
-        /// The word found.
-        value: String,
+        /// What is accepted, in words.
+        accepted: &'static str,
     },
     /// A whole number beyond 64 bits.
     #[error("`{key}` is `{value}`, which does not fit in 64 bits")]
@@ -141,16 +101,6 @@ pub enum ConfErrorKind {
         key: &'static str,
         /// The number.
         value: u64,
-    },
-    /// A number outside what the key accepts.
-    #[error("`{key}` is `{value}`, must be {accepted}")]
-    OutOfRange {
-        /// The key.
-        key: &'static str,
-        /// The word found.
-        value: String,
-        /// The range in words.
-        accepted: &'static str,
     },
     /// A limit below the large segment size.
     #[error("`{key}` is {mib} MiB, must be at least the large segment size, {large_mib} MiB")]
@@ -182,12 +132,9 @@ pub enum ConfErrorKind {
         /// The size before it, in MiB.
         previous_mib: u64,
     },
-    /// An entry after `>` in a list.
-    #[error("`{key}` goes on after `>`, which stands for all the rest and must be last")]
-    AfterRest {
-        /// The key.
-        key: &'static str,
-    },
+    /// An entry after `>` in a list: the key.
+    #[error("`{0}` goes on after `>`, which stands for all the rest and must be last")]
+    AfterRest(&'static str),
     /// A class named twice in one list.
     #[error("`{key}` names `{name}` a second time; name each class once")]
     DuplicateEntry {
@@ -196,43 +143,12 @@ pub enum ConfErrorKind {
         /// The name.
         name: String,
     },
-    /// A word that is not among the few that the key accepts.
-    #[error("`{key}` is `{value}`, must be {accepted}")]
-    UnknownWord {
-        /// The key.
-        key: &'static str,
-        /// The word found.
-        value: String,
-        /// The accepted words.
-        accepted: &'static str,
-    },
     /// The value `backend:cudaMallocAsync`.
     #[error(
         "`backend:cudaMallocAsync` hands all caching to the driver, which leaves Millpond nothing to decide; \
          use `backend:native`, or `policy:direct` for no caching"
     )]
     DriverBackend,
-}
-
-/// What the parser found where it expected something else.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Found {
-    /// The end of the text.
-    End,
-    /// A separator or a bracket.
-    Separator(char),
-    /// A word, shortened.
-    Word(String),
-}
-
-impl fmt::Display for Found {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Found::End => f.write_str("the end of the text"),
-            Found::Separator(separator) => write!(f, "`{separator}`"),
-            Found::Word(word) => write!(f, "`{word}`"),
-        }
-    }
 }
 
 /// Returns at most 40 characters of a word, for messages.

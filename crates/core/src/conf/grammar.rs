@@ -1,9 +1,10 @@
 //! The step from text to pairs of words: separators and brackets, without meanings.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::error::{ConfError, ConfErrorKind as Kind, Found, shorten};
+use super::error::{ConfError, ConfErrorKind as Kind, shorten};
 
 /// A word, and the position in bytes where it begins.
 #[derive(Clone, Copy, Debug)]
@@ -29,24 +30,14 @@ pub(super) struct Pair<'a> {
 /// Returns all pairs of a text, in its order.
 pub(super) fn pairs(text: &str) -> Result<Vec<Pair<'_>>, ConfError> {
     let mut cursor = Cursor { text, at: 0 };
-    let mut pairs = Vec::new();
     if cursor.peek().0 == Token::End {
-        return Ok(pairs);
+        return Ok(Vec::new());
     }
-    loop {
+    let end = || unreachable!("the end of a text ends it");
+    cursor.until(Token::End, end, |cursor| {
         let key = cursor.key()?;
-        let value = cursor.value(key)?;
-        pairs.push(Pair { key, value });
-        match cursor.next() {
-            (Token::End, _) => return Ok(pairs),
-            (Token::Separator(','), at) => {
-                if cursor.peek().0 == Token::End {
-                    return Err(ConfError::new(at, Kind::TrailingComma));
-                }
-            }
-            (token, at) => return Err(after_pair(token, at)),
-        }
-    }
+        Ok(Pair { key, value: cursor.value(key)? })
+    })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -92,13 +83,13 @@ impl<'a> Cursor<'a> {
         let key = match self.next() {
             (Token::Word(text), at) => Word { text, at },
             (Token::Separator(bracket @ ('[' | ']')), at) => {
-                return Err(ConfError::new(at, Kind::StrayBracket { bracket }));
+                return Err(ConfError::new(at, Kind::StrayBracket(bracket)));
             }
-            (token, at) => return Err(ConfError::new(at, Kind::MissingKey { found: found(token) })),
+            (token, at) => return Err(ConfError::new(at, Kind::MissingKey(found(token)))),
         };
         match self.next() {
             (Token::Separator(':'), _) => Ok(key),
-            (token, at) => Err(ConfError::new(at, Kind::MissingColon { key: shorten(key.text), found: found(token) })),
+            (token, at) => Err(ConfError::new(at, Kind::MissingColon { key: key.shown(), found: found(token) })),
         }
     }
 
@@ -114,34 +105,43 @@ impl<'a> Cursor<'a> {
     fn word(&mut self, key: Word<'a>) -> Result<Word<'a>, ConfError> {
         match self.next() {
             (Token::Word(text), at) => Ok(Word { text, at }),
-            (Token::Separator('['), at) => Err(ConfError::new(at, Kind::StrayBracket { bracket: '[' })),
-            (token, at) => Err(ConfError::new(at, Kind::EmptyValue { key: shorten(key.text), found: found(token) })),
+            (Token::Separator('['), at) => Err(ConfError::new(at, Kind::StrayBracket('['))),
+            (token, at) => Err(ConfError::new(at, Kind::EmptyValue { key: key.shown(), found: found(token) })),
         }
     }
 
     /// Reads the pairs of a list that was opened at `open`, up to and including its `]`.
     fn list(&mut self, key: Word<'a>, open: usize) -> Result<Vec<(Word<'a>, Word<'a>)>, ConfError> {
-        let unclosed = || ConfError::new(open, Kind::UnclosedList { key: shorten(key.text) });
-        let mut entries = Vec::new();
+        let unclosed = || ConfError::new(open, Kind::UnclosedList(key.shown()));
         match self.peek() {
-            (Token::Separator(']'), _) => {
-                return Err(ConfError::new(open, Kind::EmptyList { key: shorten(key.text) }));
-            }
-            (Token::End, _) => return Err(unclosed()),
-            _ => {}
+            (Token::Separator(']'), _) => Err(ConfError::new(open, Kind::EmptyList(key.shown()))),
+            (Token::End, _) => Err(unclosed()),
+            _ => self.until(Token::Separator(']'), unclosed, |cursor| {
+                let name = cursor.key()?;
+                Ok((name, cursor.word(name)?))
+            }),
         }
+    }
+
+    /// Reads what is separated by `,`, up to and including the token that ends it. `unclosed` is the error where the
+    /// text ends before that.
+    fn until<T>(
+        &mut self,
+        end: Token<'_>,
+        unclosed: impl Fn() -> ConfError,
+        read: impl Fn(&mut Self) -> Result<T, ConfError>,
+    ) -> Result<Vec<T>, ConfError> {
+        let mut all = Vec::new();
         loop {
-            let name = self.key()?;
-            let value = self.word(name)?;
-            entries.push((name, value));
+            all.push(read(self)?);
             match self.next() {
-                (Token::Separator(']'), _) => return Ok(entries),
+                (token, _) if token == end => return Ok(all),
+                (Token::End, _) => return Err(unclosed()),
                 (Token::Separator(','), at) => match self.peek().0 {
-                    Token::Separator(']') => return Err(ConfError::new(at, Kind::TrailingComma)),
+                    token if token == end => return Err(ConfError::new(at, Kind::TrailingComma)),
                     Token::End => return Err(unclosed()),
                     _ => {}
                 },
-                (Token::End, _) => return Err(unclosed()),
                 (token, at) => return Err(after_pair(token, at)),
             }
         }
@@ -150,8 +150,8 @@ impl<'a> Cursor<'a> {
 
 fn after_pair(token: Token<'_>, at: usize) -> ConfError {
     match token {
-        Token::Separator(bracket @ ('[' | ']')) => ConfError::new(at, Kind::StrayBracket { bracket }),
-        token => ConfError::new(at, Kind::MissingComma { found: found(token) }),
+        Token::Separator(bracket @ ('[' | ']')) => ConfError::new(at, Kind::StrayBracket(bracket)),
+        token => ConfError::new(at, Kind::MissingComma(found(token))),
     }
 }
 
@@ -159,15 +159,29 @@ fn is_separator(c: char) -> bool {
     matches!(c, ',' | ':' | '[' | ']')
 }
 
-fn found(token: Token<'_>) -> Found {
+/// Returns what was found where something else was expected, in words.
+fn found(token: Token<'_>) -> String {
     match token {
-        Token::Word(word) => Found::Word(shorten(word)),
-        Token::Separator(separator) => Found::Separator(separator),
-        Token::End => Found::End,
+        Token::Word(word) => format!("`{}`", shorten(word)),
+        Token::Separator(separator) => format!("`{separator}`"),
+        Token::End => "the end of the text".into(),
     }
 }
 
-impl Word<'_> {
+/// A word that is the value of a key, or stands in its list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Given<'a> {
+    pub(super) key: &'static str,
+    pub(super) text: &'a str,
+    pub(super) at: usize,
+}
+
+impl<'a> Word<'a> {
+    /// Returns the word as what is given for a key.
+    pub(super) fn of(self, key: &'static str) -> Given<'a> {
+        Given { key, text: self.text, at: self.at }
+    }
+
     /// Returns the word as messages show it.
     pub(super) fn shown(&self) -> String {
         shorten(self.text)

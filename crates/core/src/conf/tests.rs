@@ -83,8 +83,8 @@ fn white_space_around_tokens_is_ignored() {
     let spaced = parse(" max_split_size_mb :\t64 ,\n roundup_power2_divisions : [ 1 : 2 , > : 4 ] ").unwrap();
     assert_eq!(plain, spaced);
     // White space inside a word is not ignored: PyTorch would read 64 here.
-    let found = Found::Word("4".into());
-    assert_eq!(refused("max_split_size_mb:6 4"), (20, Kind::MissingComma { found }));
+    let found = "`4`".into();
+    assert_eq!(refused("max_split_size_mb:6 4"), (20, Kind::MissingComma(found)));
 }
 
 #[test]

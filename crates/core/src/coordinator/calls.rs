@@ -6,33 +6,24 @@ use alloc::vec::Vec;
 use super::phase::Phase;
 use super::plan::Plan;
 use super::step::PageCall;
+use super::sweep::Sweep;
 use super::{Coordinator, Shards};
 use crate::ids::{BlockId, PageId, Place, ShardId};
 use crate::policy::Climb;
 use crate::policy::paged::Job;
 use crate::segment::{Mapping, Role};
 
-use super::sweep::Sweep;
-
-/// Calls that the shell is to make, in order, and what they are for.
-#[derive(Debug)]
-pub(crate) struct Batch {
-    calls: Vec<PageCall>,
-    /// Apart, as some purposes are long, and phases are moved from hand to hand.
-    purpose: Box<Purpose>,
-}
-
 /// What a batch of page calls is for.
 #[derive(Debug)]
 pub(crate) enum Purpose {
     /// New pages for claimed addresses of an expandable segment.
     Extend(Extension),
-    /// Taking back what was done of such an extension before a call failed.
-    Undo(Extension, After),
-    /// Unmapping and releasing the pages of a claimed block; the rest of the sweep follows.
-    GiveUp { shard: ShardId, block: BlockId, bytes: u64, sweep: Sweep, then: Box<Phase> },
-    /// Releasing spare pages; the rest of the sweep follows.
-    GiveUpSpare { sweep: Sweep, then: Box<Phase> },
+    /// Taking back what was done of such an extension before a call failed, and whether that was refused: if not, the
+    /// plan ends.
+    Undo(Extension, bool),
+    /// Unmapping and releasing the pages of a claimed block, of this many bytes, or spare pages; the rest of the sweep
+    /// follows.
+    GiveUp { of: Option<(ShardId, BlockId, u64)>, sweep: Sweep, then: Box<Phase> },
     /// Backing a window.
     Back(Box<Job>, Climb),
     /// Unmapping the pages of windows that end, before the attempt is made again.
@@ -52,63 +43,49 @@ pub(crate) struct Extension {
     pub(crate) attempt: Climb,
 }
 
-/// What follows an extension that failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum After {
-    /// The attempt was refused: the ladder goes on.
-    Refused,
-    /// The driver failed otherwise: the plan ends.
-    Over,
-}
-
-impl Batch {
-    pub(crate) fn new(calls: Vec<PageCall>, purpose: Purpose) -> Self {
-        Self { calls, purpose: Box::new(purpose) }
-    }
-
-    pub(crate) fn calls(&self) -> &[PageCall] {
-        &self.calls
-    }
-
-    /// Returns the same calls, with the end of the plan behind them.
-    pub(super) fn then_over(self) -> Self {
-        match *self.purpose {
-            Purpose::Undo(extension, _) => Self::new(self.calls, Purpose::Undo(extension, After::Over)),
-            other => panic!("a plan is given up before its calls for {other:?} were made"),
-        }
-    }
-}
-
 impl Coordinator {
     /// Takes in that page calls were made: all of them, or the first `done` before one failed.
     pub(super) fn calls_made(
         &mut self,
-        batch: Batch,
+        mut calls: Vec<PageCall>,
+        purpose: Purpose,
         stopped: Option<(usize, bool)>,
         plan: &mut Plan,
         shards: &mut dyn Shards,
     ) -> Phase {
-        let Batch { mut calls, purpose } = batch;
         let skipped = stopped.map_or(Vec::new(), |(done, _)| calls.split_off(done));
-        match (*purpose, stopped) {
-            (Purpose::Extend(extension), None) => self.extended(extension, &calls, plan, shards),
+        match (purpose, stopped) {
+            (Purpose::Extend(Extension { gap, bytes, before, attempt, .. }), None) => {
+                for call in &calls {
+                    if let PageCall::Map { page, at } = *call {
+                        self.page_arrives(page, at, Role::Home, shards);
+                    }
+                }
+                let (shard, want) = plan.request.allocation();
+                self.headroom.end_ask(bytes);
+                self.headroom.gain(want.side, bytes);
+                Phase::Extend(shards.with(shard, |shard| shard.mapped(gap, before)), attempt)
+            }
             (Purpose::Extend(extension), Some((_, refused))) => {
-                self.forget_uncreated(&skipped);
-                let after = if refused { After::Refused } else { After::Over };
-                self.undo_extension(extension, after, &calls, plan, shards)
+                self.forget_new(&skipped);
+                // What was mapped before the call that failed is taken back, as PyTorch does.
+                let undo = |call: &PageCall| match *call {
+                    PageCall::Create { page, .. } => PageCall::Release { page },
+                    PageCall::Map { page, at } => PageCall::Unmap { page, at },
+                    other => panic!("{other:?} extends nothing"),
+                };
+                let calls: Vec<_> = calls.iter().rev().map(undo).collect();
+                match calls.is_empty() {
+                    true => self.extension_undone(extension, refused, plan, shards),
+                    false => Phase::Undo(calls, extension, refused),
+                }
             }
-            (Purpose::Undo(extension, after), None) => {
-                self.pages_undone(&calls);
-                self.extension_undone(extension, after, plan, shards)
+            (Purpose::Undo(extension, refused), None) => {
+                self.forget_new(&calls);
+                self.extension_undone(extension, refused, plan, shards)
             }
-            (Purpose::GiveUp { shard, block, bytes, sweep, then }, None) => {
-                self.pages_released(&calls, shards);
-                let sweep = self.unmapped(sweep, shard, block, bytes, plan, shards);
-                Phase::Sweep(sweep, then)
-            }
-            (Purpose::GiveUpSpare { sweep, then }, None) => {
-                self.spare_released(&calls, plan, shards);
-                Phase::Sweep(sweep, then)
+            (Purpose::GiveUp { of, sweep, then }, None) => {
+                Phase::Sweep(self.given_up(of, sweep, &calls, plan, shards), then)
             }
             (Purpose::Back(job, climb), stopped) => {
                 self.backed(job, climb, &calls, stopped.map(|(_, refused)| refused), plan, shards)
@@ -123,27 +100,24 @@ impl Coordinator {
 
     /// Notes that a page is mapped at a place.
     pub(crate) fn page_arrives(&mut self, id: PageId, at: Place, role: Role, shards: &mut dyn Shards) {
-        let page = &mut self.pages[id];
+        let (pool, page) = (self.pool_of(at.shard), &mut self.pages[id]);
         match role {
             Role::Home => {
                 page.home = Some(at);
-                let (side, bytes) = (page.side, page.bytes);
-                self.pools.gain(self.shards[at.shard.0 as usize].1, side, bytes);
+                self.pools.gain(pool, page.side, page.bytes);
             }
             Role::Window | Role::Leaving => page.windows.push(at),
         }
-        let page = &self.pages[id];
         let mapping = Mapping { page: id, birth: page.birth, bytes: page.bytes, role };
         shards.with(at.shard, |shard| shard.page_mapped(at, mapping));
     }
 
     /// Notes that a page is no longer mapped at a place.
     fn page_leaves(&mut self, id: PageId, at: Place, shards: &mut dyn Shards) {
-        let page = &mut self.pages[id];
+        let (pool, page) = (self.pool_of(at.shard), &mut self.pages[id]);
         if page.home == Some(at) {
             page.home = None;
-            let (side, bytes) = (page.side, page.bytes);
-            self.pools.lose(self.shards[at.shard.0 as usize].1, side, bytes);
+            self.pools.lose(pool, page.side, page.bytes);
         } else {
             self.pages.leaves_window(id, at);
             self.paging.stats.unmapped += 1;
@@ -174,19 +148,10 @@ impl Coordinator {
         self.vacate_windows(shards);
     }
 
-    /// Forgets the pages that were promised to calls that were never made.
-    fn forget_uncreated(&mut self, calls: &[PageCall]) {
+    /// Forgets new pages that were never created, or were released again: no plan has known of them.
+    fn forget_new(&mut self, calls: &[PageCall]) {
         for call in calls {
-            if let PageCall::Create { page, .. } = *call {
-                self.pages.remove(page);
-            }
-        }
-    }
-
-    /// Forgets new pages that were unmapped and released again: no plan has known of them.
-    fn pages_undone(&mut self, calls: &[PageCall]) {
-        for call in calls {
-            if let PageCall::Release { page } = *call {
+            if let PageCall::Create { page, .. } | PageCall::Release { page } = *call {
                 self.pages.remove(page);
             }
         }

@@ -13,7 +13,6 @@
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use core::fmt;
 
 use millpond_backend::{Point, Reuse, StreamId};
 
@@ -67,64 +66,44 @@ pub struct Restored {
 }
 
 /// The reason why a pool cannot go back to a checkpoint.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Obstacle {
     /// The checkpoint is one of another pool.
+    #[error("it is one of {0}")]
     OtherPool(PoolId),
     /// A stream is being captured in the pool.
+    #[error("a stream is being captured in the pool; end the capture first")]
     Capturing,
     /// Memory of the checkpoint went back to the driver. That happens once the pool has no reference.
+    #[error(
+        "the memory of one of its blocks, of {bytes} bytes, went back to the driver; hold the pool from the \
+         checkpoint on"
+    )]
     Gone {
         /// The bytes of the block whose memory it was.
         bytes: u64,
     },
     /// A block that the program holds lies where the checkpoint has one.
+    #[error("a live block lies where it has one of {bytes} bytes; free that block first")]
     Taken {
         /// The bytes of the checkpoint's block.
         bytes: u64,
     },
     /// Another thread's request or free in the pool is in progress.
+    #[error("another thread allocates or frees in the pool at this moment; try again")]
     Busy,
     /// Streams may still use freed memory of the checkpoint: wait for these points and try again. There are none where
     /// a block is freed and not free yet, and nothing is known that it waits for: a thread is about to note its points,
     /// or they are reached and it was not [retired](Coordinator::retire_ready) since.
+    #[error("{} streams may still use its memory; wait for them", .0.len())]
     InUse(Vec<Point>),
 }
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OtherPool(pool) => write!(f, "it is one of {pool}"),
-            Self::Capturing => f.write_str("a stream is being captured in the pool; end the capture first"),
-            Self::Gone { bytes } => write!(
-                f,
-                "the memory of one of its blocks, of {bytes} bytes, went back to the driver; hold the pool from the \
-                 checkpoint on"
-            ),
-            Self::Taken { bytes } => {
-                write!(f, "a live block lies where it has one of {bytes} bytes; free that block first")
-            }
-            Self::Busy => f.write_str("another thread allocates or frees in the pool at this moment; try again"),
-            Self::InUse(points) => write!(f, "{} streams may still use its memory; wait for them", points.len()),
-        }
-    }
-}
-
-/// A block, or memory behind one, by shard.
-type Named = (ShardId, BlockId);
 
 /// The memory that a checkpoint's blocks had, in the order of places. Each belongs to a mark, or to a piece of one.
 struct Ground<'a> {
     spot: &'a Spot,
     mark: usize,
     piece: Option<usize>,
-}
-
-/// What comes before a pool can go back to a checkpoint.
-struct Ahead {
-    points: Vec<Point>,
-    /// Whether freed blocks lie there that are not free yet, which the coordinator may not know of.
-    has_pending: bool,
 }
 
 impl Coordinator {
@@ -159,7 +138,7 @@ impl Coordinator {
         leaving: &[(ShardId, BlockId)],
         shards: &mut dyn Shards,
     ) -> Result<(), Obstacle> {
-        let mut leaves: BTreeSet<Named> = leaving.iter().copied().collect();
+        let mut leaves: BTreeSet<(ShardId, BlockId)> = leaving.iter().copied().collect();
         for &(id, block) in leaving {
             let pieces = shards.with(id, |shard| shard.pieces_of(block));
             leaves.extend(pieces.into_iter().map(|piece| (id, piece)));
@@ -181,20 +160,19 @@ impl Coordinator {
         to: &Checkpoint,
         shards: &mut dyn Shards,
     ) -> Result<Vec<Restored>, Obstacle> {
-        let ahead = self.look_at(pool, to, &BTreeSet::new(), shards)?;
-        let points: Vec<_> = ahead.points.into_iter().filter(|&point| !self.pending.is_reached(point)).collect();
-        if ahead.has_pending || !points.is_empty() {
+        let (points, has_pending) = self.look_at(pool, to, &BTreeSet::new(), shards)?;
+        let points: Vec<_> = points.into_iter().filter(|&point| !self.pending.is_reached(point)).collect();
+        if has_pending || !points.is_empty() {
             return Err(Obstacle::InUse(points));
         }
         let claimed = claim(to, shards);
         let mut restored = Vec::new();
         for (mark, ground) in to.marks.iter().zip(claimed) {
             let id = mark.spot.shard;
-            let grant = shards.with(id, |shard| match &mark.pieces {
-                None => ground.first().map(|&(block, change, _)| shard.grant_again(block, mark, change)),
-                Some(_) => None,
-            });
-            let grant = grant.unwrap_or_else(|| open(mark, &ground, shards));
+            let grant = match (&mark.pieces, &ground[..]) {
+                (None, &[(block, change, _)]) => shards.with(id, |shard| shard.grant_again(block, mark, change)),
+                _ => open(mark, &ground, shards),
+            };
             if grant.unsettled {
                 self.settle(id, shards);
             }
@@ -209,15 +187,57 @@ impl Coordinator {
         Ok(restored)
     }
 
-    /// Returns what comes before a pool can go back to a checkpoint, where the blocks that are `leaving`, and the
-    /// memory behind them, count as freed.
+    /// Hands out free memory of a shard at just this address, as PyTorch's `mallocWithAddress` does, for a request of a
+    /// stream. Nothing is taken from the driver and no other memory serves the request: the bytes must lie in one
+    /// segment, or at home, and all of them be free. Addresses in a window are never free.
+    ///
+    /// # Errors
+    ///
+    /// [`Obstacle::InUse`] with the points to wait for on the host, if other streams may still use the memory;
+    /// [`Obstacle::Capturing`] if that is so and a capture forbids the wait; [`Obstacle::Taken`] if not all of it is
+    /// free, and [`Obstacle::Gone`] if it is not the shard's, or is of the other side. Nothing has changed then.
+    pub fn allocate_at(
+        &mut self,
+        shard: ShardId,
+        stream: StreamId,
+        want: &Want,
+        address: u64,
+        shards: &mut dyn Shards,
+    ) -> Result<Grant, Obstacle> {
+        let bytes = want.rounded;
+        let may_wait = !self.is_capturing(stream, shard);
+        // The stream comes after what it did there itself.
+        let is_ordered = self.reuse_anywhere() == Reuse::InOrder;
+        let is_ahead = |point: &Point| !(is_ordered && point.stream == stream || self.pending.is_reached(*point));
+        let grant = shards.with(shard, |shard| {
+            let spot = shard.spot_at(address, want).ok_or(Obstacle::Gone { bytes })?;
+            let (stands, points, _) = shard.standing_at(&spot, None);
+            if stands.iter().any(|stand| *stand != Stands::Free) {
+                return Err(Obstacle::Taken { bytes });
+            }
+            let ahead: Vec<_> = points.into_iter().filter(is_ahead).collect();
+            match ahead.is_empty() {
+                true => Ok(shard.grant_at(&spot, want, stream)),
+                false if may_wait => Err(Obstacle::InUse(ahead)),
+                false => Err(Obstacle::Capturing),
+            }
+        })?;
+        let grant = self.settled(shard, grant, shards);
+        let live = self.live_in_pool(shard, shards);
+        self.note_live(shard, live);
+        Ok(grant)
+    }
+
+    /// Returns the points that come before a pool can go back to a checkpoint, and whether freed blocks lie there that
+    /// are not free yet, which the coordinator may not know of. The blocks that are `leaving`, and the memory behind
+    /// them, count as freed.
     fn look_at(
         &self,
         pool: PoolId,
         to: &Checkpoint,
-        leaving: &BTreeSet<Named>,
+        leaving: &BTreeSet<(ShardId, BlockId)>,
         shards: &mut dyn Shards,
-    ) -> Result<Ahead, Obstacle> {
+    ) -> Result<(Vec<Point>, bool), Obstacle> {
         if to.pool != pool {
             return Err(Obstacle::OtherPool(to.pool));
         }
@@ -239,7 +259,7 @@ impl Coordinator {
                 return Err(Obstacle::Gone { bytes });
             }
             let hint = hint_for(spot, from);
-            let (stands, last) = shards.with(spot.shard, |shard| shard.standing_at(spot, hint));
+            let (stands, found, last) = shards.with(spot.shard, |shard| shard.standing_at(spot, hint));
             from = Some((spot.shard, spot.slot, last));
             for stand in stands {
                 match stand {
@@ -254,13 +274,12 @@ impl Coordinator {
             }
             // A stream comes after what it did there itself. At other addresses it may not.
             let is_own = mark.pieces.is_none() && self.reuse_anywhere() == Reuse::InOrder;
-            let found = shards.with(spot.shard, |shard| shard.points_at(spot, hint));
             points.extend(found.into_iter().filter(|point| !is_own || point.stream != mark.user));
         }
         if has_pending {
             points.extend(self.outstanding_in(pool, shards));
         }
-        Ok(Ahead { points, has_pending })
+        Ok((points, has_pending))
     }
 }
 

@@ -5,44 +5,39 @@
 //! that other streams can work while one grows.
 
 pub(crate) mod calls;
-mod check;
 mod checkpoint;
-mod exact;
 pub(crate) mod phase;
 pub(crate) mod plan;
 mod pools;
-mod relief;
 mod report;
 mod retire;
-mod slack;
 mod stats;
 pub(crate) mod step;
 pub(crate) mod sweep;
 pub(crate) mod turn;
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use millpond_backend::{PageCaps, Reuse, StreamId};
 
 use crate::books::ledger::WasteLedger;
 use crate::books::{Headroom, Page, Pages, Peaks, Pending, Pools, Ranges};
-use crate::ids::{PageId, Place, PoolId, SegmentId, ShardId, Slot};
+use crate::ids::{PageId, Place, PoolId, ShardId, Slot};
 use crate::looks;
 use crate::policy::paged::Paging;
 use crate::policy::{Source, Sourced, Traits};
+use crate::segment::Role;
 use crate::settings::Settings;
 use crate::shard::{Rules, SegmentView, Shard};
 use crate::size::Sizes;
-use crate::stats::PageStats;
+use crate::stats::{MemoryStats, PageStats};
 
-use stats::Scalars;
 use turn::Turns;
 
 pub use checkpoint::{Checkpoint, Obstacle, Restored};
 pub use plan::Plan;
-pub use relief::Relief;
-pub use report::{FreeRange, Pin, Report};
+pub use report::{FreeRange, Pin, Relief, Report};
 pub use step::{Outcome, PageCall, Polled, Step};
 
 /// Access to the shards of an allocator, one at a time. The shell locks a shard for each call.
@@ -80,10 +75,7 @@ impl dyn Shards + '_ {
         looks::note(1);
         let (mut f, mut result) = (Some(f), None);
         self.visit(shard, &mut |shard| result = f.take().map(|f| f(shard)));
-        match result {
-            Some(result) => result,
-            None => panic!("{shard:?} was not visited"),
-        }
+        result.unwrap_or_else(|| panic!("{shard:?} was not visited"))
     }
 }
 
@@ -131,9 +123,10 @@ pub struct Coordinator {
     most_live: u64,
     /// The peak that there was when the program began anew, which counts no longer. 0 if peaks were reset since.
     forgotten_peak: u64,
-    pub(crate) scalars: Scalars,
+    /// PyTorch's counters of what requests led to: what else there is of these is counted elsewhere.
+    pub(crate) scalars: MemoryStats,
     turns: Turns,
-    births: u64,
+    pub(crate) births: u64,
     pub(crate) paging: Paging,
 }
 
@@ -145,7 +138,9 @@ impl Coordinator {
     /// Panics on settings that the configuration parser refuses, and on expandable segments or the `paged` policy
     /// without virtual memory.
     pub fn new(settings: Settings, facts: DeviceFacts) -> Self {
-        settings.check();
+        if let Err(error) = settings.validate() {
+            panic!("{error}");
+        }
         assert!(
             !settings.policy.needs_pages() || facts.pages.is_some(),
             "expandable segments or pages on a device without virtual memory"
@@ -166,11 +161,11 @@ impl Coordinator {
             pending: Pending::default(),
             pages: Pages::default(),
             ranges: Ranges::new(facts.pages.map_or(u64::MAX, |pages| pages.address_bytes)),
-            peaks: Peaks::new(),
+            peaks: Peaks::default(),
             holders: VecDeque::new(),
             most_live: 0,
             forgotten_peak: 0,
-            scalars: Scalars::default(),
+            scalars: MemoryStats::default(),
             turns: Turns::default(),
             births: 0,
         }
@@ -186,7 +181,7 @@ impl Coordinator {
         self.shards.push((stream, pool));
         self.holders.push_back(id);
         self.know_stream(stream);
-        let rules = Rules::new(self.settings_in(pool), self.facts.reuse).on(self.facts.pages).within(pool);
+        let rules = Rules::new(self.settings_in(pool), self.facts.reuse).on(self.facts.pages);
         let mut shard = Shard::new(id, stream, pool, rules);
         shard.set_flags(self.pools.flags(pool));
         shard
@@ -277,11 +272,6 @@ impl Coordinator {
         self.shards[shard.0 as usize].0
     }
 
-    pub(crate) fn birth(&mut self) -> SegmentId {
-        self.births += 1;
-        SegmentId(self.births - 1)
-    }
-
     /// Returns the pool of a shard.
     pub(crate) fn pool_of(&self, shard: ShardId) -> PoolId {
         self.shards[shard.0 as usize].1
@@ -289,10 +279,7 @@ impl Coordinator {
 
     /// Returns every segment of every shard, in order of birth.
     pub fn layout(&self, shards: &mut dyn Shards) -> Vec<SegmentView> {
-        let mut all = Vec::new();
-        for id in self.shard_ids() {
-            all.append(&mut shards.with(id, |shard| shard.layout()));
-        }
+        let mut all: Vec<_> = self.shard_ids().flat_map(|id| shards.with(id, |shard| shard.layout())).collect();
         all.sort_by_key(|view| view.id);
         all
     }
@@ -315,13 +302,8 @@ impl Coordinator {
     /// Returns the slots of the segments that the shards hold, each with whether it is a range. They are what has to be
     /// given back at the end.
     pub fn holdings(&self, shards: &mut dyn Shards) -> Vec<(ShardId, Slot, bool)> {
-        let mut all = Vec::new();
-        for id in self.shard_ids() {
-            shards.with(id, |shard| {
-                all.extend(shard.slots().map(|(slot, is_range)| (id, slot, is_range)));
-            });
-        }
-        all
+        let slots = |id| shards.with(id, |shard| shard.slots().map(|slot| (id, slot.0, slot.1)).collect::<Vec<_>>());
+        self.shard_ids().flat_map(slots).collect()
     }
 
     /// Returns every page with the places where it is mapped, which have to be unmapped at the end.
@@ -349,5 +331,43 @@ impl Coordinator {
         }
         let shadows = self.paging.windows.mappings() as u64;
         PageStats { pages: self.pages.iter().count() as u64, shadows, ..self.paging.stats }
+    }
+
+    /// Verifies every invariant of the coordinator and of all shards.
+    ///
+    /// # Panics
+    ///
+    /// On the first one that does not hold, with the numbers. It walks every block and every page.
+    pub fn check(&mut self, shards: &mut dyn Shards) {
+        self.settle_all(shards);
+        let ledger = self.ledger(shards);
+        let mut held = self.pages.spare_bytes_by_side();
+        let (mut mapped, mut by_pool) = (BTreeMap::new(), BTreeMap::new());
+        for id in self.shard_ids() {
+            shards.with(id, |shard| {
+                shard.check();
+                assert_eq!(shard.pool(), self.pool_of(id), "the pool of {id:?}");
+                for view in shard.layout() {
+                    let bytes = view.mapped_bytes();
+                    held[view.side.index()] += bytes;
+                    by_pool.entry(view.pool).or_insert([0; 2])[view.side.index()] += bytes;
+                }
+                let seen = shard.mappings().into_iter();
+                mapped.extend(seen.map(|(place, m)| (place, (m.page, m.bytes, m.role == Role::Home))));
+            });
+        }
+        self.headroom.check(held);
+        self.ranges.check(self.shard_ids().map(|id| shards.with(id, |shard| shard.range_bytes())).sum());
+        self.pools.check(&by_pool);
+        assert_eq!(ledger.total(), self.reserved_bytes(), "the waste ledger {ledger:?} against reserved bytes");
+        // G3: a page is mapped exactly where its entry says: at home, and in windows. P2: in one shard only.
+        assert_eq!(mapped, self.pages.check(), "what is mapped in segments against what pages say");
+        self.check_windows();
+        for (id, page) in self.pages.iter() {
+            let elsewhere = page.home.and_then(|home| page.windows.iter().find(|at| at.shard != home.shard));
+            assert_eq!(elsewhere, None, "page {} of {:?} is mapped for another pool", id.0, page.home);
+        }
+        self.pending.check();
+        self.check_peaks(shards);
     }
 }

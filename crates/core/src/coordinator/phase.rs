@@ -1,13 +1,14 @@
 //! The phases of a plan: what each of them holds, and what the shell was asked for.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
-use super::calls::Batch;
-use super::step::Step;
+use super::calls::{Extension, Purpose};
+use super::step::{PageCall, Step};
 use super::sweep::Sweep;
 use crate::ids::{BlockId, ShardId, Slot};
-use crate::policy::Climb;
-use crate::policy::paged::Work;
+use crate::policy::paged::Job;
+use crate::policy::{Addresses, Climb};
 
 /// Where a plan is between two steps. Each phase owns what belongs to it, so that no phase reads what another left.
 ///
@@ -16,9 +17,9 @@ use crate::policy::paged::Work;
 /// Begin ──▶ Climb ──▶ Asked(Pause) ──▶ Woken ──▶ Climb   │ a rung after the other, as the policy's table says
 ///             │                                          │
 ///             ├──▶ Sweep ◀──▶ Asked(Release, Pages, Points)   memory goes back, then the next rung
-///             ├──▶ Asked(Segment) ──▶ Serve ──▶ granted       a plain segment
+///             ├──▶ Asked(Memory) ──▶ Serve ──▶ granted        a plain segment
 ///             ├──▶ Extend ◀──▶ Asked(Pages) ──▶ granted       an expandable segment
-///             │                └──▶ Calls ──▶ Asked(Pages)    a failed extension is undone
+///             │                └──▶ Undo ──▶ Asked(Pages)     a failed extension is undone
 ///             ├──▶ Window ◀──▶ Asked(Waits, Pages) ──▶ granted   `paged`: free blocks, pages, windows
 ///             └──▶ Over                                       refused, served or done
 /// ```
@@ -37,9 +38,9 @@ pub(crate) enum Phase {
     /// A claimed block is to be handed out.
     Serve(BlockId),
     /// A job of `paged` is under way.
-    Window(Work, Climb),
-    /// Page calls are to be made.
-    Calls(Batch),
+    Window(Box<Job>, Climb),
+    /// These calls are to take back what was done of an extension, and whether it was refused.
+    Undo(Vec<PageCall>, Extension, bool),
     /// The shell was asked for something, and has not answered.
     Asked(Asked),
     /// The plan is answered, or has put everything back.
@@ -53,16 +54,14 @@ pub(crate) enum Asked {
     Points(Box<Phase>),
     /// To wait until other plans have ended something.
     Pause(Climb),
-    /// A segment.
-    Segment(Reserve),
-    /// A range of addresses.
-    Range(Reserve),
+    /// A segment, or a range of addresses.
+    Memory(Reserve),
     /// To give a segment or a range back; the phase follows.
     Release { shard: ShardId, slot: Slot, then: Box<Phase> },
-    /// To make page calls.
-    Pages(Batch),
+    /// To make page calls. Their purpose is apart, as some are long, and phases are moved from hand to hand.
+    Pages(Vec<PageCall>, Box<Purpose>),
     /// To queue device-side waits for a window.
-    Waits(Work, Climb),
+    Waits(Box<Job>, Climb),
 }
 
 /// A place that is kept for memory or addresses, asked for by an attempt of the ladder.
@@ -71,8 +70,8 @@ pub(crate) struct Reserve {
     pub(crate) slot: Slot,
     pub(crate) bytes: u64,
     pub(crate) attempt: Climb,
-    /// Whether the addresses are for windows.
-    pub(crate) has_windows: bool,
+    /// What the addresses are for; `None` for a segment.
+    pub(crate) addresses: Option<Addresses>,
 }
 
 /// What a phase leads to: the next phase, and what the shell is to do before that, if anything.
@@ -90,9 +89,9 @@ impl Phase {
     }
 
     /// Asks the shell for page calls.
-    pub(crate) fn call(batch: Batch) -> Turned {
-        let step = Step::Pages(batch.calls().to_vec());
-        (Phase::Asked(Asked::Pages(batch)), Some(step))
+    pub(crate) fn call(calls: Vec<PageCall>, purpose: Purpose) -> Turned {
+        let step = Step::Pages(calls.clone());
+        (Phase::Asked(Asked::Pages(calls, Box::new(purpose))), Some(step))
     }
 
     /// Asks the shell how far streams are, or to wait, or what the budget leaves, before the phase follows.
@@ -113,7 +112,7 @@ impl Phase {
     pub(super) fn holds(&self) -> bool {
         match self {
             Phase::Begin | Phase::Climb(_) | Phase::Woken(_) | Phase::Over => false,
-            Phase::Sweep(..) | Phase::Extend(..) | Phase::Serve(_) | Phase::Window(..) | Phase::Calls(_) => true,
+            Phase::Sweep(..) | Phase::Extend(..) | Phase::Serve(_) | Phase::Window(..) | Phase::Undo(..) => true,
             Phase::Asked(Asked::Points(then)) => then.holds(),
             Phase::Asked(Asked::Pause(_)) => false,
             Phase::Asked(_) => true,
@@ -130,10 +129,10 @@ mod tests {
     use millpond_backend::{Point, StreamId, Tick};
 
     use super::*;
-    use crate::policy::segments::{Attempt, Rung};
+    use crate::policy::ladder::{Attempt, Rung};
 
     fn grow() -> Climb {
-        Climb::Segments(Rung::Grow(Attempt::First))
+        Climb::begin(Rung::Grow(Attempt::First), false)
     }
 
     fn wait() -> Step {
@@ -143,13 +142,12 @@ mod tests {
     /// What other plans may be short of is held by the plan through whatever it asks of the shell meanwhile.
     #[test]
     fn what_is_held_is_held_while_the_shell_is_asked() {
-        let reserve = || Reserve { slot: Slot(0), bytes: 512, attempt: grow(), has_windows: false };
+        let reserve = || Reserve { slot: Slot(0), bytes: 512, attempt: grow(), addresses: None };
         let (then, slot) = (Box::new(Phase::Over), Slot(0));
         let holding = [
             Phase::Serve(BlockId(0)),
             Phase::Extend(BlockId(0), grow()),
-            Phase::Asked(Asked::Segment(reserve())),
-            Phase::Asked(Asked::Range(reserve())),
+            Phase::Asked(Asked::Memory(reserve())),
             Phase::Asked(Asked::Release { shard: ShardId(0), slot, then }),
             Phase::Serve(BlockId(0)).after(wait()).0,
         ];

@@ -6,6 +6,7 @@
 
 use millpond_backend::{Reuse, StreamId, Tick};
 
+use super::calls::Purpose;
 use super::phase::{Asked, Phase, Turned};
 use super::step::{Outcome, Step};
 use super::turn::Standing;
@@ -187,14 +188,6 @@ impl Coordinator {
         Requester { stream, usable }
     }
 
-    /// Takes in how many bytes the device's budget leaves beside what is reserved; `None` if it cannot be told.
-    fn heed_budget(&self, plan: &mut Plan, left: Option<u64>) {
-        plan.request.allowance = match left {
-            Some(left) => Allowance::Most(self.headroom.with_asked().saturating_add(left)),
-            None => Allowance::Any,
-        };
-    }
-
     /// Returns the next step of a plan.
     ///
     /// # Panics
@@ -246,21 +239,16 @@ impl Coordinator {
     /// Has a phase go on.
     fn go_on(&mut self, phase: Phase, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         match phase {
-            Phase::Begin => (Phase::Climb(self.first_rung(plan.request.goal)), None),
-            Phase::Climb(climb) => match self.stand_back(plan, &climb) {
-                Some(turned) => turned,
-                None => self.climb(climb, plan, shards),
-            },
-            Phase::Woken(climb) => match self.stand_back(plan, &climb) {
-                Some(turned) => turned,
-                None if climb.searches() => (Phase::Climb(climb), None),
-                None => self.search(plan, Phase::Climb(climb), shards),
-            },
+            Phase::Begin => self.first_rung(plan.request.goal).turn(),
+            Phase::Climb(climb) => self.stand_back(plan, &climb).unwrap_or_else(|| self.climb(climb, plan, shards)),
+            Phase::Woken(climb) => {
+                self.stand_back(plan, &climb).unwrap_or_else(|| self.search(plan, climb.again(), shards))
+            }
             Phase::Sweep(sweep, then) => self.sweep_on(sweep, then, plan, shards),
             Phase::Extend(block, then) => self.extend(Some(block), then, plan, shards),
             Phase::Serve(block) => self.serve(block, plan, shards),
-            Phase::Window(work, climb) => self.back_window(work, climb, plan, shards),
-            Phase::Calls(batch) => Phase::call(batch),
+            Phase::Window(job, climb) => self.back_window(job, climb, plan, shards),
+            Phase::Undo(calls, extension, refused) => Phase::call(calls, Purpose::Undo(extension, refused)),
             Phase::Asked(asked) => panic!("the outcome of the last step was not told: {asked:?}"),
             Phase::Over => (Phase::Over, Some(Step::Done)),
         }
@@ -283,7 +271,9 @@ impl Coordinator {
                 then.told()
             }
             (Asked::Points(then), Outcome::Left(left)) => {
-                self.heed_budget(plan, left);
+                // The budget is what is left beside what is reserved.
+                let most = |left| Allowance::Most(self.headroom.with_asked().saturating_add(left));
+                plan.request.allowance = left.map_or(Allowance::Any, most);
                 then.told()
             }
             // A driver that cannot wait any more: the plan ends, its claims go back.
@@ -295,13 +285,12 @@ impl Coordinator {
                 self.note_progress(plan);
                 *then
             }
-            (Asked::Pages(batch), Outcome::Done) => self.calls_made(batch, None, plan, shards),
-            (Asked::Pages(batch), Outcome::Stopped { done, refused }) => {
-                self.calls_made(batch, Some((done, refused)), plan, shards)
+            (Asked::Pages(calls, purpose), Outcome::Done) => self.calls_made(calls, *purpose, None, plan, shards),
+            (Asked::Pages(calls, purpose), Outcome::Stopped { done, refused }) => {
+                self.calls_made(calls, *purpose, Some((done, refused)), plan, shards)
             }
-            (Asked::Waits(work, climb), outcome) => self.waits_queued(work, climb, outcome, plan, shards),
-            (Asked::Segment(reserve), outcome) => self.segment_answered(reserve, outcome, plan, shards),
-            (Asked::Range(reserve), outcome) => self.range_answered(reserve, outcome, plan, shards),
+            (Asked::Waits(job, climb), outcome) => self.waits_queued(job, climb, outcome, plan, shards),
+            (Asked::Memory(reserve), outcome) => self.memory_answered(reserve, outcome, plan, shards),
             (asked, outcome) => panic!("{outcome:?} does not answer {asked:?}"),
         }
     }
@@ -314,9 +303,9 @@ impl Coordinator {
                 let (shard, _) = plan.request.allocation();
                 shards.with(shard, |shard| shard.unclaim(block, plan.request.clocks));
             }
-            Phase::Window(work, _) => self.give_up_window(work, plan, shards),
+            Phase::Window(job, _) => self.give_up_window(job, plan, shards),
             // What is half-done is undone, and then the plan is over.
-            Phase::Calls(batch) => return Phase::Calls(batch.then_over()),
+            Phase::Undo(calls, extension, _) => return Phase::Undo(calls, extension, false),
             Phase::Asked(asked) => panic!("a plan is given up before the outcome of its step was told: {asked:?}"),
             Phase::Begin | Phase::Climb(_) | Phase::Woken(_) | Phase::Over => {}
         }

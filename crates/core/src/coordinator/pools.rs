@@ -219,26 +219,8 @@ impl Coordinator {
 
     /// Returns the streams of all shards that are not being captured, each once.
     pub fn streams(&self) -> Vec<StreamId> {
-        let mut streams = self.every_stream();
-        streams.retain(|&stream| !self.pending.is_captured(stream));
-        streams
-    }
-
-    /// Returns the streams of all shards, each once.
-    pub(crate) fn every_stream(&self) -> Vec<StreamId> {
         looks::note(self.streams.len());
-        self.streams.clone()
-    }
-
-    /// Returns the streams of some shards, each once.
-    pub(crate) fn streams_of(&self, shards: impl Iterator<Item = ShardId>) -> Vec<StreamId> {
-        let mut streams = Vec::new();
-        for stream in shards.map(|id| self.stream_of(id)) {
-            if !streams.contains(&stream) {
-                streams.push(stream);
-            }
-        }
-        streams
+        self.streams.iter().copied().filter(|&stream| !self.pending.is_captured(stream)).collect()
     }
 
     /// Returns whether a stream that requests of a shard cannot wait for others on the device, nor take what they may

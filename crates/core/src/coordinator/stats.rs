@@ -1,6 +1,10 @@
-//! The statistics of the whole device, and how its peaks stay exact.
+//! The statistics of the whole device, and how its peaks stay exact; what is reserved beyond the slack, and what pins
+//! it.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use millpond_backend::{Point, Reuse, StreamId};
 
 use super::{Coordinator, Shards};
 use crate::books::Peaks;
@@ -8,15 +12,41 @@ use crate::ids::{PoolId, ShardId, Side};
 use crate::looks;
 use crate::meter::{COUNTERS, Counter, EVERY_COUNTER, NONE, each, has_shortage};
 use crate::policy::Source;
-use crate::stats::{MemoryStats, StatByPool};
+use crate::stats::{MemoryStats, PinnedBy, SlackStats, StatByPool};
 
-/// PyTorch's counters of what requests led to.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Scalars {
-    pub(crate) num_alloc_retries: u64,
-    pub(crate) num_ooms: u64,
-    pub(crate) num_sync_all_streams: u64,
-    pub(crate) num_oom_rejections: u64,
+/// The bytes that streams pin, of blocks and free memory that are added one after the other.
+#[derive(Default)]
+struct Pins {
+    bytes: u64,
+    /// By stream: the freed memory that waits for it, and the free memory that it was the last to use.
+    by_stream: BTreeMap<StreamId, (u64, u64)>,
+}
+
+impl Pins {
+    /// Adds freed memory that waits for work of some streams. A stream may be named several times.
+    fn add(&mut self, bytes: u64, streams: impl Iterator<Item = StreamId>) {
+        let streams = sorted(streams);
+        if !streams.is_empty() {
+            self.bytes += bytes;
+        }
+        streams.into_iter().for_each(|stream| self.by_stream.entry(stream).or_default().0 += bytes);
+    }
+
+    /// Adds free memory that some streams may still use. If that is one, it gets the memory again without any wait
+    /// where `is_in_order`.
+    fn add_free(&mut self, bytes: u64, streams: impl Iterator<Item = StreamId>, is_in_order: bool) {
+        match sorted(streams)[..] {
+            [stream] if is_in_order => self.by_stream.entry(stream).or_default().1 += bytes,
+            ref streams => self.add(bytes, streams.iter().copied()),
+        }
+    }
+}
+
+fn sorted(streams: impl Iterator<Item = StreamId>) -> Vec<StreamId> {
+    let mut streams: Vec<_> = streams.collect();
+    streams.sort_unstable();
+    streams.dedup();
+    streams
 }
 
 impl Coordinator {
@@ -59,12 +89,6 @@ impl Coordinator {
         }
     }
 
-    /// Returns the reserved bytes by side. Under `paged`, memory goes from side to side without any call: what small
-    /// blocks have got now counts as theirs, without a history.
-    fn reserved_by_side(&self, reserved: StatByPool, shards: &mut dyn Shards) -> StatByPool {
-        by_side(reserved, self.shard_ids().map(|id| shards.with(id, |shard| shard.small_bytes())).sum())
-    }
-
     /// Makes a shard a holder of room. If its counters rose beyond its room, takes room from other holders, and raises
     /// the peaks by what is still missing. If the access does not wait and another shard is busy, what is missing stays
     /// so: the busy one may have it.
@@ -73,7 +97,7 @@ impl Coordinator {
     /// and is no longer a holder. So a call makes at most one holder, and at most one that it visits stays a holder.
     /// Over many calls that is two visits each, plus one for each shard that was opened. Busy shards come on top.
     pub fn settle(&mut self, shard: ShardId, shards: &mut dyn Shards) {
-        let (before, is_new) = shards.with(shard, |shard| (shard.rooms(), shard.hold_room()));
+        let (before, is_new) = shards.with(shard, |shard| (shard.meter.rooms(), shard.hold_room()));
         if is_new {
             self.holders.push_back(shard);
         }
@@ -90,7 +114,7 @@ impl Coordinator {
             let mut holds = true;
             if other != shard {
                 looks::note(1);
-                passed_over |= !shards.try_visit(other, &mut |other| holds = other.give_room(&mut rooms));
+                passed_over |= !shards.try_visit(other, &mut |other| holds = other.meter.give_room(&mut rooms));
             }
             if holds {
                 self.holders.push_back(other);
@@ -100,7 +124,7 @@ impl Coordinator {
             self.peaks.cover(&mut rooms);
         }
         each(|row, counter| rooms[row][counter] -= before[row][counter]);
-        shards.with(shard, |shard| shard.add_room(&rooms));
+        shards.with(shard, |shard| shard.meter.add_room(&rooms));
     }
 
     /// Settles every shard that is short of room, or has some that it does not hold.
@@ -117,7 +141,7 @@ impl Coordinator {
         self.settle_all(shards);
         self.most_live = self.most_live();
         self.forgotten_peak = 0;
-        self.peaks = Peaks::new();
+        self.peaks = Peaks::default();
         for id in self.shard_ids() {
             let current = shards.with(id, |shard| shard.reset_peaks());
             self.peaks.add(&current);
@@ -129,11 +153,11 @@ impl Coordinator {
     /// Forgets what came and went: PyTorch's `reset_accumulated_memory_stats`.
     pub fn reset_totals(&mut self, shards: &mut dyn Shards) {
         for id in self.shard_ids() {
-            shards.with(id, |shard| shard.reset_totals());
+            shards.with(id, |shard| shard.meter.reset_totals());
         }
         self.headroom.reset_totals();
         self.pools.reset_totals();
-        self.scalars = Scalars::default();
+        self.scalars = MemoryStats::default();
     }
 
     /// Returns all statistics now.
@@ -142,14 +166,15 @@ impl Coordinator {
         let [allocation, allocated_bytes, active, active_bytes, requested_bytes, split, split_bytes, oversize] =
             self.families(shards);
         let (reserved, segment, oversize_segments) = self.headroom.stats();
-        let reserved_bytes = self.reserved_by_side(reserved, shards);
+        // Under `paged`, memory goes from side to side without any call: what small blocks have got now counts as
+        // theirs, without a history.
+        let small = self.shard_ids().map(|id| shards.with(id, |shard| shard.small_bytes())).sum();
         let (num_device_alloc, num_device_free) = self.headroom.driver_counts();
-        let Scalars { num_alloc_retries, num_ooms, num_sync_all_streams, num_oom_rejections } = self.scalars;
         MemoryStats {
             allocation,
             allocated_bytes,
             segment,
-            reserved_bytes,
+            reserved_bytes: by_side(reserved, small),
             active,
             active_bytes,
             inactive_split: split,
@@ -157,13 +182,10 @@ impl Coordinator {
             requested_bytes,
             oversize_allocations: oversize.all,
             oversize_segments,
-            num_alloc_retries,
-            num_ooms,
-            num_sync_all_streams,
             num_device_alloc,
             num_device_free,
-            num_oom_rejections,
             max_split_size: self.settings.max_split_bytes,
+            ..self.scalars
         }
     }
 
@@ -174,9 +196,9 @@ impl Coordinator {
             shards.with(id, |shard| {
                 for (counter, family) in EVERY_COUNTER.into_iter().zip(&mut families) {
                     for side in Side::BOTH {
-                        let (current, came, went) = shard.totals(side, counter);
+                        let (came, went) = shard.meter.totals(side, counter);
                         family.change(side, |stat| {
-                            stat.current += current;
+                            stat.current += shard.meter.current(side, counter) as u64;
                             stat.allocated += came;
                             stat.freed += went;
                         });
@@ -190,19 +212,73 @@ impl Coordinator {
         families
     }
 
+    /// Returns what is reserved beyond the slack, and what work in flight pins. Every block is visited. What a stream
+    /// has reached counts from when it was last seen.
+    pub fn slack_stats(&mut self, shards: &mut dyn Shards) -> SlackStats {
+        self.settle_all(shards);
+        self.beyond_slack(shards)
+    }
+
+    /// Does the work of [`slack_stats`](Self::slack_stats) where all shards are settled.
+    pub(super) fn beyond_slack(&self, shards: &mut dyn Shards) -> SlackStats {
+        let most_live_bytes = self.most_live();
+        let is_bounded = self.traits.source == Source::Pages;
+        // Each pool has its own slack, as its memory serves no other.
+        let bound_bytes = is_bounded.then(|| match self.pools.has_private() {
+            false => self.paging.bound(most_live_bytes),
+            true => self.pools.live_peaks().map(|live| self.paging.bound(live)).fold(0, u64::saturating_add),
+        });
+        // Without what came from sources of pools, which the policy has no say in.
+        let reserved = self.reserved_bytes() - self.pools.reserved_from_sources();
+        let pins = self.pins(shards);
+        let pinned_by = |(stream, (bytes, own_bytes))| PinnedBy { stream, bytes, own_bytes };
+        SlackStats {
+            most_live_bytes,
+            bound_bytes,
+            beyond_bytes: bound_bytes.map_or(0, |bound| reserved.saturating_sub(bound)),
+            pinned_bytes: pins.bytes,
+            pinned_by: pins.by_stream.into_iter().map(pinned_by).collect(),
+            sharing: self.paging.pace.sharing(),
+        }
+    }
+
+    fn pins(&self, shards: &mut dyn Shards) -> Pins {
+        let mut pins = Pins::default();
+        let mut waiters = self.pending.blocks();
+        let is_ahead = |point: &Point| !self.pending.is_reached(*point);
+        let is_in_order = self.reuse_anywhere() == Reuse::InOrder;
+        for id in self.shard_ids() {
+            shards.with(id, |shard| {
+                for (block, bytes, home) in shard.pending_blocks() {
+                    let of_others = waiters.remove(&(id, block)).unwrap_or_default();
+                    let points = of_others.into_iter().chain(home);
+                    pins.add(bytes, points.filter(is_ahead).map(|point| point.stream));
+                }
+                for part in shard.guarded_parts() {
+                    let streams = part.points.iter().filter(is_ahead).map(|point| point.stream);
+                    pins.add_free(part.end - part.begin, streams, is_in_order);
+                }
+                for (bytes, stream) in shard.used_last(|point| is_ahead(&point)) {
+                    pins.add_free(bytes, [stream].into_iter(), is_in_order);
+                }
+            });
+        }
+        pins
+    }
+
     /// P1: a peak is the sum of what is there and what room is left, and no room is below zero. P2: shards that hold no
     /// room have none, and each other one is a holder, once.
     pub(super) fn check_peaks(&mut self, shards: &mut dyn Shards) {
-        let rows = |id| shards.with(id, |shard| (shard.current(), shard.rooms()));
-        let rows: alloc::vec::Vec<_> = self.shard_ids().map(rows).collect();
+        let rows = |id| shards.with(id, |shard| (shard.meter.current_rows(), shard.meter.rooms()));
+        let rows: Vec<_> = self.shard_ids().map(rows).collect();
         self.peaks.check(&rows);
         shards.add_holders(&mut self.holders);
-        let mut holders: alloc::vec::Vec<_> = self.holders.iter().copied().collect();
+        let mut holders: Vec<_> = self.holders.iter().copied().collect();
         holders.sort_unstable();
-        let holding = |&id: &ShardId| shards.with(id, |shard| shard.holds_room());
+        let holding = |&id: &ShardId| shards.with(id, |shard| shard.meter.holds_room());
         assert!(self.shard_ids().filter(holding).eq(holders), "shards that hold room, against {:?}", self.holders);
         for (id, (_, rooms)) in self.shard_ids().zip(&rows) {
-            let is_bare = shards.with(id, |shard| shard.holds_room() || *rooms == NONE);
+            let is_bare = shards.with(id, |shard| shard.meter.holds_room() || *rooms == NONE);
             assert!(is_bare, "{id:?} has room that it does not hold: {rooms:?}");
         }
     }
@@ -219,4 +295,59 @@ pub(super) fn by_side(mut reserved: StatByPool, small: u64) -> StatByPool {
     large_pool.allocated -= allocated;
     small_pool.peak = small_pool.peak.max(small_pool.current);
     reserved
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use millpond_backend::Tick;
+
+    use super::*;
+    use crate::coordinator::{DeviceFacts, Outcome, Plan, Step};
+    use crate::ids::{PoolId, ShardId};
+    use crate::settings::Settings;
+    use crate::shard::{Freed, Grant, Shard};
+    use crate::units::MIB;
+
+    /// Has the first shard get a new segment for a block.
+    fn miss(coordinator: &mut Coordinator, shards: &mut Vec<Shard>, mib: u64) -> Grant {
+        let want = coordinator.sizes().want(mib * MIB).expect("a size");
+        let mut plan = Plan::allocate(ShardId(0), want, [0; 2]);
+        loop {
+            match coordinator.next(&mut plan, shards) {
+                Step::Grant(grant) => return grant,
+                Step::Reserve { .. } => coordinator.learn(&mut plan, Outcome::Reserved { address: 0 }, shards),
+                step => panic!("{step:?}"),
+            }
+        }
+    }
+
+    /// Where memory is used again only once work on it is over, a freed block is pinned by its own stream too.
+    #[test]
+    fn a_waiting_block_is_pinned_by_every_stream_that_it_waits_for() {
+        let facts = DeviceFacts { total_bytes: 1 << 30, reuse: Reuse::AfterDone, pages: None, stream_wait: true };
+        let mut coordinator = Coordinator::new(Settings::default(), facts);
+        let mut shards = vec![coordinator.open_shard(StreamId(0), PoolId(0))];
+        let [both, own] = [12, 20].map(|mib| miss(&mut coordinator, &mut shards, mib));
+        let points = [3, 2].map(|tick| Point { stream: StreamId(1), tick: Tick(tick) });
+        shards[0].record_stream(both.block, StreamId(1));
+        shards[0].used_until(both.block, points[1]);
+        shards[0].free(both.block, Tick(2), 0);
+        coordinator.pend(ShardId(0), both.block, points, [0; 2], &mut shards);
+        assert!(matches!(shards[0].free(own.block, Tick(7), 0), Freed::Settling { .. }));
+        let mut told = |reached: [u64; 2]| {
+            for (stream, tick) in (0..).map(StreamId).zip(reached) {
+                coordinator.note_reached(stream, Tick(tick));
+            }
+            let stats = coordinator.slack_stats(&mut shards);
+            assert_eq!((stats.bound_bytes, stats.beyond_bytes), (None, 0), "classic has no bound");
+            let by = stats.pinned_by.iter().map(|by| (by.stream.0, by.bytes / MIB, by.own_bytes));
+            (stats.pinned_bytes / MIB, by.collect::<Vec<_>>())
+        };
+        assert_eq!(told([1, 1]), (32, vec![(0, 32, 0), (1, 12, 0)]), "each byte once, whatever it waits for");
+        assert_eq!(told([2, 2]), (32, vec![(0, 20, 0), (1, 12, 0)]));
+        assert_eq!(told([6, 3]), (20, vec![(0, 20, 0)]));
+        assert_eq!(told([7, 3]), (0, vec![]), "reached, though not free yet");
+    }
 }

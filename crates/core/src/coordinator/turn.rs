@@ -50,14 +50,11 @@ struct Place {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Ticket(u64);
 
-/// Says that a plan is counted among those that hold something. Only [`Turns`] makes one and takes it back.
-#[derive(Debug)]
-struct Hold(());
-
 /// How a plan stands to the others.
 #[derive(Debug, Default)]
 pub(crate) struct Standing {
-    hold: Option<Hold>,
+    /// Whether it is counted among those that hold something.
+    holds: bool,
     rank: Rank,
     /// What the progress of others was when the current attempt began, and what the plan itself has added.
     seen: u64,
@@ -109,15 +106,6 @@ impl Standing {
 }
 
 impl Turns {
-    fn hold(&mut self) -> Hold {
-        self.holders += 1;
-        Hold(())
-    }
-
-    fn let_go(&mut self, Hold(()): Hold) {
-        self.holders -= 1;
-    }
-
     fn line_up(&mut self, keeps: bool) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
@@ -154,12 +142,7 @@ impl Coordinator {
         plan.standing.seen = self.turns.progress;
     }
 
-    /// Counts the frees that the last part of the ladder begins with.
-    pub(crate) fn count_frees(&self, plan: &mut Plan, shards: &mut dyn Shards) {
-        self.note_frees(plan, self.frees(shards));
-    }
-
-    /// Notes the number of frees that an attempt begins with.
+    /// Notes the number of frees that an attempt, or the last part of the ladder, begins with.
     pub(crate) fn note_frees(&self, plan: &mut Plan, frees: u64) {
         plan.standing.frees = frees;
     }
@@ -176,7 +159,7 @@ impl Coordinator {
 
     /// Returns whether other plans hold something.
     pub(crate) fn others_hold(&self, plan: &Plan) -> bool {
-        self.turns.holders > u32::from(plan.standing.hold.is_some())
+        self.turns.holders > u32::from(plan.standing.holds)
     }
 
     /// Returns whether plans wait for their turn, or one has it.
@@ -221,36 +204,28 @@ impl Coordinator {
         &mut self,
         plan: &mut Plan,
         here: Climb,
-        retry: Climb,
-        last: Climb,
+        retry: Phase,
+        last: Phase,
         shards: &mut dyn Shards,
     ) -> Turned {
-        self.keep_turn(plan);
+        if !plan.standing.keeps_turn() {
+            let ticket = plan.standing.ticket().unwrap_or_else(|| self.turns.line_up(true));
+            self.turns.queue.iter_mut().filter(|place| place.ticket == ticket).for_each(|place| place.keeps = true);
+            plan.standing.rank = Rank::Turn(ticket, Round::First);
+        }
         if !self.has_turn(plan) {
             return self.pause(plan, here);
         }
         // From here on nothing changes in the shards between two looks of one step.
         shards.hold();
         if self.others_progressed(plan) {
-            return Phase::Climb(retry).turn();
+            return retry.turn();
         }
         if self.others_hold(plan) {
             return self.pause(plan, here);
         }
         plan.standing.repeats = 0;
-        Phase::Climb(last).turn()
-    }
-
-    fn keep_turn(&mut self, plan: &mut Plan) {
-        let ticket = match plan.standing.rank {
-            Rank::Turn(..) => return,
-            Rank::Beside => self.turns.line_up(true),
-            Rank::Back(ticket) => {
-                self.turns.queue.iter_mut().filter(|place| place.ticket == ticket).for_each(|place| place.keeps = true);
-                ticket
-            }
-        };
-        plan.standing.rank = Rank::Turn(ticket, Round::First);
+        last.turn()
     }
 
     /// Has a plan wait until other plans have ended something, before it enters a rung.
@@ -275,13 +250,13 @@ impl Coordinator {
     /// over. `step` is what it asks for next, if it has said so.
     pub(super) fn keep_count(&mut self, plan: &mut Plan, step: Option<&Step>) {
         let holds = plan.phase.holds();
-        match plan.standing.hold.take() {
-            None if holds => plan.standing.hold = Some(self.turns.hold()),
-            Some(hold) if !holds => {
-                self.turns.let_go(hold);
+        match (core::mem::replace(&mut plan.standing.holds, holds), holds) {
+            (false, true) => self.turns.holders += 1,
+            (true, false) => {
+                self.turns.holders -= 1;
                 self.note_progress(plan);
             }
-            as_before => plan.standing.hold = as_before,
+            _ => {}
         }
         // A plan that only stood back gives its place up as soon as others see what it does, or it has to wait.
         let is_over = step.is_some_and(|step| {
@@ -305,9 +280,7 @@ impl Coordinator {
     /// for it any more. What it has claimed, and what it asked the driver for, is lost: it is granted to no request,
     /// and counts against the limit.
     pub fn lose(&mut self, plan: &mut Plan) {
-        if let Some(hold) = plan.standing.hold.take() {
-            self.turns.let_go(hold);
-        }
+        self.turns.holders -= u32::from(core::mem::take(&mut plan.standing.holds));
         self.note_progress(plan);
         self.leave_queue(plan);
     }

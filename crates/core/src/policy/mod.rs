@@ -1,28 +1,23 @@
 //! The policies: the rules for where blocks are placed and what is kept.
 //!
-//! Each policy has a folder, its [`Room`]: the settings that it alone has, its rules of growth, its ladder. What the
-//! rest of the core needs to know of a policy it reads in its [`Traits`], instead of asking which one it is. A new
-//! policy is a folder, a line here for the module, a variant of [`Policy`] and an entry of [`ROOMS`].
+//! What the rest of the core needs to know of a policy it reads in its [`Traits`], instead of asking which one it is.
+//! Memory of `classic` and `direct` comes in [`segments`]; [`paged`] has its own rules of growth. All climb one ladder,
+//! [`ladder`].
 
-mod choice;
-mod classic;
-mod climb;
-mod direct;
+mod collect;
+pub(crate) mod ladder;
 pub(crate) mod paged;
-mod ranges;
-pub(crate) mod segments;
-mod shared;
-mod sourced;
-mod traits;
+mod segments;
 
-pub use choice::{Choice, PolicyName, Variant};
-pub use classic::Segments;
-pub(crate) use climb::Climb;
+pub(crate) use ladder::Climb;
 pub use paged::Growth;
 pub(crate) use paged::least_page_bytes;
-pub(crate) use ranges::{Addresses, exact_segment};
-pub(crate) use sourced::Sourced;
-pub(crate) use traits::{Collects, Keeps, Source, Traits};
+pub(crate) use segments::{Addresses, exact_segment};
+
+use crate::coordinator::Coordinator;
+use crate::ids::{PoolId, ShardId};
+use crate::settings::Settings;
+use crate::size::Sizes;
 
 /// The rules for where blocks are placed and what is kept.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -47,22 +42,47 @@ pub enum Policy {
     Direct,
 }
 
-/// The folder of each policy.
-static ROOMS: [&dyn Room; 3] = [&classic::Classic, &direct::Direct, &paged::Paged];
+/// The segments of `classic`.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub enum Segments {
+    /// PyTorch's: 2 MiB for small requests, 20 MiB or the size of the request for large ones.
+    #[default]
+    Plain,
+    /// `expandable_segments`: large address ranges that grow by pages instead of many fixed segments. They need a
+    /// device with virtual memory.
+    Expandable,
+    /// `slack`: segments of which no more stays reserved than this share beyond what was ever live, for example 0.125
+    /// for an eighth. They are meant for memory that is expensive to take and whose segments cannot be taken apart,
+    /// such as page-locked memory of the host ([`Settings::for_host`](crate::settings::Settings::for_host)).
+    ///
+    /// A segment then has the size of the request or, for requests that are small compared with that peak, a part of
+    /// the peak. Before one is taken, idle ones are given back as far as the share demands; garbage is not collected.
+    /// The smaller the slack, the more often the driver is called.
+    Snug(f64),
+}
 
-/// The folder of a policy, as the rest of the core knows it.
-pub(crate) trait Room: Sync {
-    /// Returns the name of the policy in configurations.
-    fn name(&self) -> &'static str;
+/// What sets a policy apart, for the rest of the core.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Traits {
+    pub(crate) source: Source,
+}
 
-    /// Returns the variants of the policy that have a name.
-    fn variants(&self) -> &'static [Variant];
+/// Where memory for blocks comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    /// Segments.
+    Segments,
+    /// Ranges of addresses that grow by pages.
+    Ranges,
+    /// Ranges in which pages have their homes, and windows over them.
+    Pages,
+}
 
-    /// Returns the policy that a configuration chooses that names it.
-    fn choose(&self, choice: &Choice) -> Policy;
-
-    /// Returns the traits of a policy, and the choice that leads to it. `None` if it is the policy of another folder.
-    fn describe(&self, policy: Policy) -> Option<(Traits, Choice)>;
+impl Traits {
+    /// Returns whether a stream is synchronised before pages of it are unmapped, as PyTorch does.
+    pub(crate) fn synchronizes(&self) -> bool {
+        self.source == Source::Ranges
+    }
 }
 
 impl Default for Policy {
@@ -73,6 +93,14 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// The slack of `paged` where none is set: 5 %.
+    pub const DEFAULT_SLACK: f64 = 0.05;
+
+    /// Returns `paged` with the slack that it has where none is set.
+    pub const fn paged(growth: Growth) -> Policy {
+        Policy::Paged { growth, slack: Self::DEFAULT_SLACK }
+    }
+
     /// Returns the policy of an allocator for which none was chosen: `paged` where the device has virtual memory, or
     /// else `classic`.
     pub const fn default_for(has_virtual_memory: bool) -> Policy {
@@ -80,17 +108,21 @@ impl Policy {
     }
 
     /// Returns the name that configurations use.
-    pub fn name(self) -> &'static str {
-        self.room().0.name()
+    pub const fn name(self) -> &'static str {
+        match self {
+            Policy::Classic(_) => "classic",
+            Policy::Direct => "direct",
+            Policy::Paged { .. } => "paged",
+        }
     }
 
-    /// Returns the name of the variant, as in [`Variant::all`], whatever its slack is; that of the policy if the
-    /// variant has none.
+    /// Returns the name of the variant, as in [`Variant::all`], whatever its slack is.
     pub fn variant_name(self) -> &'static str {
-        let room = self.room().0;
-        let choice = |policy| Choice { slack: None, ..Choice::from(policy) };
-        let named = room.variants().iter().find(|variant| choice(variant.policy) == choice(self));
-        named.map_or(room.name(), |variant| variant.name)
+        match self {
+            Policy::Classic(Segments::Expandable) => "expandable",
+            Policy::Paged { growth: Growth::Tight, .. } => "tight",
+            other => other.name(),
+        }
     }
 
     /// Returns whether the device must have virtual memory.
@@ -105,21 +137,146 @@ impl Policy {
 
     /// Returns the share of what was ever live by which more may be reserved, for a policy that bounds it.
     pub fn slack(self) -> Option<f64> {
-        self.traits().slack
+        match self {
+            Policy::Paged { slack, .. } => Some(slack),
+            other => other.slack_of_segments(),
+        }
+    }
+
+    /// Returns the slack within which segments are kept whole, where there are such.
+    pub(crate) fn slack_of_segments(self) -> Option<f64> {
+        if let Policy::Classic(Segments::Snug(slack)) = self { Some(slack) } else { None }
     }
 
     /// Returns whether freed memory is kept for later requests, rather than given back as soon as that is possible.
     pub fn caches(self) -> bool {
-        self.traits().keeps == Keeps::Freed
+        self != Policy::Direct
     }
 
     pub(crate) fn traits(self) -> Traits {
-        self.room().1.0
+        let source = match self {
+            Policy::Classic(Segments::Expandable) => Source::Ranges,
+            Policy::Paged { .. } => Source::Pages,
+            Policy::Classic(_) | Policy::Direct => Source::Segments,
+        };
+        Traits { source }
+    }
+}
+
+/// What a configuration says about the policy: each key for itself, in whatever order they came. A key that does not
+/// concern the policy that is chosen has no effect.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Choice {
+    /// `policy`: `None` leaves it to the device ([`Policy::default_for`]).
+    pub policy: Option<PolicyName>,
+    /// `expandable_segments`: large address ranges that grow by pages instead of many fixed segments.
+    pub expandable_segments: bool,
+    /// `growth`: what `paged` does first when memory is short.
+    pub growth: Growth,
+    /// `slack`: how much more than was ever live may stay reserved; see [`Policy::Paged`] and
+    /// [`Segments::Snug`].
+    pub slack: Option<f64>,
+}
+
+/// The name of a policy in configurations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PolicyName(&'static str);
+
+impl PolicyName {
+    /// Returns the policy of that name, if there is one.
+    pub fn find(name: &str) -> Option<Self> {
+        ["classic", "direct", "paged"].into_iter().find(|known| *known == name).map(PolicyName)
     }
 
-    fn room(self) -> (&'static dyn Room, (Traits, Choice)) {
-        let described = ROOMS.into_iter().find_map(|room| Some((room, room.describe(self)?)));
-        described.unwrap_or_else(|| panic!("no folder has the policy {self:?}"))
+    /// Returns the name.
+    pub const fn as_str(self) -> &'static str {
+        self.0
+    }
+}
+
+impl Choice {
+    /// Returns the policy on a device with or without virtual memory.
+    pub fn resolve(&self, has_virtual_memory: bool) -> Policy {
+        let by_default = Policy::default_for(has_virtual_memory).name();
+        match (self.policy.map_or(by_default, PolicyName::as_str), self.slack) {
+            ("direct", _) => Policy::Direct,
+            ("paged", slack) => Policy::Paged { growth: self.growth, slack: slack.unwrap_or(Policy::DEFAULT_SLACK) },
+            _ if self.expandable_segments => Policy::Classic(Segments::Expandable),
+            (_, slack) => Policy::Classic(slack.map_or(Segments::Plain, Segments::Snug)),
+        }
+    }
+}
+
+impl From<Policy> for Choice {
+    /// Returns the choice that leads to the policy on every device.
+    fn from(policy: Policy) -> Self {
+        let growth = if let Policy::Paged { growth, .. } = policy { growth } else { Growth::default() };
+        Self {
+            policy: Some(PolicyName(policy.name())),
+            expandable_segments: policy == Policy::Classic(Segments::Expandable),
+            growth,
+            slack: policy.slack().filter(|slack| !policy.moves_pages() || *slack != Policy::DEFAULT_SLACK),
+        }
+    }
+}
+
+/// A policy with a name: what tables, scenarios and benchmarks compare.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Variant {
+    /// Its name.
+    pub name: &'static str,
+    /// The policy.
+    pub policy: Policy,
+}
+
+impl Variant {
+    /// Returns every variant: those of each policy, after those of the one before.
+    pub fn all() -> impl Iterator<Item = Variant> {
+        let segments = [Policy::Classic(Segments::Plain), Policy::Classic(Segments::Expandable), Policy::Direct];
+        let policies = segments.into_iter().chain([Growth::Balanced, Growth::Tight].map(Policy::paged));
+        policies.map(|policy| Variant { name: policy.variant_name(), policy })
+    }
+
+    /// Returns the variant of that name, if there is one.
+    pub fn find(name: &str) -> Option<Variant> {
+        Self::all().find(|variant| variant.name == name)
+    }
+}
+
+/// What holds in pools with a source of their own.
+///
+/// Memory that another allocator supplies comes in segments, and goes back to it whole. So the rules of `classic` hold
+/// in such a pool, whatever the policy is: its requests climb the ladder of segments, of PyTorch's sizes, and its
+/// memory is neither mapped a second time nor used by other streams.
+pub(crate) struct Sourced {
+    settings: Settings,
+    traits: Traits,
+    sizes: Sizes,
+}
+
+impl Sourced {
+    /// Returns what holds there in an allocator with these settings.
+    pub(crate) fn under(settings: &Settings) -> Self {
+        // PyTorch's own policy, as it is without any configuration.
+        let settings = settings.clone().with_policy(Policy::default());
+        Self { traits: settings.policy.traits(), sizes: Sizes::new(&settings), settings }
+    }
+}
+
+impl Coordinator {
+    /// Returns the settings that hold in a pool.
+    pub(crate) fn settings_in(&self, pool: PoolId) -> &Settings {
+        if self.has_source(pool) { &self.sourced.settings } else { &self.settings }
+    }
+
+    /// Returns the traits of the policy that serves requests of a shard.
+    pub(crate) fn traits_of(&self, shard: ShardId) -> Traits {
+        if self.has_source(self.pool_of(shard)) { self.sourced.traits } else { self.traits }
+    }
+
+    /// Returns the rounding rules for segments of a shard.
+    pub(crate) fn sizes_of(&self, shard: ShardId) -> &Sizes {
+        if self.has_source(self.pool_of(shard)) { &self.sourced.sizes } else { &self.sizes }
     }
 }
 
@@ -145,8 +302,6 @@ mod tests {
     fn names_are_told_apart() {
         let names: BTreeSet<_> = Variant::all().map(|variant| variant.name).collect();
         assert_eq!(names.len(), Variant::all().count());
-        let rooms: BTreeSet<_> = ROOMS.iter().map(|room| room.name()).collect();
-        assert_eq!(rooms.len(), ROOMS.len());
     }
 
     #[test]

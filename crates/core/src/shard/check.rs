@@ -2,13 +2,13 @@
 //!
 //! Cost: every block is visited. The checks are meant for tests and for the search for a fault.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 
 use super::Shard;
 use crate::block::State;
 use crate::ids::{BlockId, Side, Slot};
-use crate::index::Entry;
-use crate::meter::{Counter, EVERY_COUNTER};
+use crate::index::Key;
+use crate::meter::{COUNTERS, Counter, EVERY_COUNTER};
 use crate::segment::{Role, Segment};
 use crate::units::QUANTUM;
 
@@ -111,15 +111,15 @@ impl Shard {
     fn check_indexes(&self, side: Side) {
         let pool = &self.pools[side.index()];
         pool.free.check(|id| self.entry(id));
-        let mut free: alloc::vec::Vec<Entry> = self
+        let mut free: alloc::vec::Vec<(Key, BlockId)> = self
             .blocks
             .iter()
             .filter(|(_, block)| block.side == side && block.state == State::Free && !self.is_in_slabs(side))
-            .map(|(id, _)| self.entry(id))
+            .map(|(id, _)| (self.entry(id), id))
             .collect();
         free.sort_unstable();
         assert!(
-            pool.free.iter().eq(free.iter().map(|entry| entry.block)),
+            pool.free.iter().eq(free.iter().map(|&(_, block)| block)),
             "{side:?}: the index against the {} free blocks",
             free.len()
         );
@@ -134,8 +134,8 @@ impl Shard {
 
     /// Verifies A1: the counters are the sums over the blocks.
     fn check_meter(&self, side: Side) {
-        let mut sums: BTreeMap<u8, i64> = BTreeMap::new();
-        let mut add = |counter: Counter, bytes: u64| *sums.entry(counter as u8).or_default() += bytes as i64;
+        let mut sums = [0; COUNTERS];
+        let mut add = |counter: Counter, bytes: u64| sums[counter as usize] += bytes as i64;
         for (_, block) in self.blocks.iter().filter(|(_, block)| block.side == side) {
             if block.state == State::Live {
                 add(Counter::Allocation, 1);
@@ -156,11 +156,7 @@ impl Shard {
         }
         for counter in EVERY_COUNTER {
             let counted = self.meter.current(side, counter);
-            assert_eq!(
-                counted,
-                sums.get(&(counter as u8)).copied().unwrap_or(0),
-                "{side:?} {counter:?}: counted against summed"
-            );
+            assert_eq!(counted, sums[counter as usize], "{side:?} {counter:?}: counted against summed");
         }
     }
 
@@ -200,7 +196,7 @@ impl Shard {
                 id.0
             );
         }
-        for id in self.uses_recorded() {
+        for &id in self.uses.keys() {
             assert_eq!(self.blocks[id].state, State::Live, "uses are kept for block {}", id.0);
         }
     }

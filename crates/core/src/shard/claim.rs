@@ -1,10 +1,44 @@
 //! Blocks that a plan holds while the driver works: addresses being mapped, pages being unmapped, segments being given
-//! back. A claimed block is in no index, so that no other thread can take it meanwhile.
+//! back. A claimed block is in no index, so that no other thread can take it meanwhile. Also which cached memory could
+//! go back to the driver, and where an expandable segment can be made longer.
+
+use alloc::vec::Vec;
+
+use millpond_backend::{Point, Reuse, StreamId};
 
 use super::Shard;
 use crate::block::{Block, State};
-use crate::ids::BlockId;
+use crate::ids::{BlockId, Place, SegmentId, Side, Slot};
 use crate::last_use::LastUse;
+use crate::size::Want;
+
+/// The next thing to do for an expandable segment that is to serve a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Extend {
+    /// The claimed block is long enough: it is handed out.
+    Serve(BlockId),
+    /// Memory is to be mapped `at` the `bytes` of `gap`, now claimed, behind the plan's claimed block if there is one.
+    /// `is_least` says that it is no more than what is missing, in the unit of new memory.
+    Map { gap: BlockId, at: Place, bytes: u64, page_bytes: u64, before: Option<BlockId>, is_least: bool },
+    /// Another plan took the block behind the claimed one meanwhile, or what may be mapped: the attempt begins anew.
+    Restart(BlockId),
+    /// What is missing is more than may be mapped.
+    NoRoom,
+    /// No range has room: one is to be reserved.
+    NewRange,
+}
+
+/// What new memory of an expandable segment keeps to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Growing {
+    /// The unit in which memory is mapped where whole pages have no room, in bytes: that of the device, or a whole page
+    /// where there are no shorter ones.
+    pub(crate) unit: u64,
+    /// How much may be mapped, in bytes.
+    pub(crate) room: u64,
+    /// Whether the driver has refused whole pages to the plan, which makes do with as little as it can.
+    pub(crate) is_short: bool,
+}
 
 impl Shard {
     /// Takes a free block out of the index.
@@ -134,5 +168,237 @@ impl Shard {
             self.blocks[behind].prev = rest;
         }
         rest
+    }
+
+    /// Returns whether the shard has a free block.
+    pub(crate) fn has_free(&self) -> bool {
+        self.pools.iter().any(|pool| !pool.free.is_empty()) || !self.slabs.is_empty()
+    }
+
+    /// Returns the free blocks of a side in order.
+    pub(crate) fn free_blocks(&self, side: Side) -> impl Iterator<Item = (BlockId, &Block)> {
+        let in_slabs = (side == Side::Small).then(|| self.slabs.iter()).into_iter().flatten();
+        self.pools[side.index()].free.iter().chain(in_slabs).map(|id| (id, &self.blocks[id]))
+    }
+
+    /// Returns whether the block is free, fills a plain segment, and so may go back to the driver as it is.
+    pub(crate) fn is_whole_segment(&self, id: BlockId) -> bool {
+        let block = &self.blocks[id];
+        block.state == State::Free && !block.is_split() && !self.segments[block.slot].is_expandable()
+    }
+
+    /// Claims every free block of a side that is a whole segment or has whole pages inside it.
+    pub(crate) fn claim_releasable(&mut self, side: Side) -> Vec<BlockId> {
+        let goes = |block: &BlockId| self.is_whole_segment(*block) || self.whole_pages(*block).is_some();
+        let blocks: Vec<_> = self.free_blocks(side).map(|(block, _)| block).filter(goes).collect();
+        blocks.iter().for_each(|&block| self.claim(block));
+        blocks
+    }
+
+    /// Claims what PyTorch's `release_available_cached_blocks` releases for a request: the smallest oversize block that
+    /// is large enough, or else the largest ones until their sum is. Returns them, and whether they suffice.
+    pub(crate) fn claim_oversize(&mut self, want: &Want, max_split: u64) -> (Vec<BlockId>, bool) {
+        let needed = want.rounded.max(max_split);
+        let (free, size_of) = (&self.pools[want.side.index()].free, |block| self.blocks[block].size);
+        let plain = |block: &BlockId| self.is_whole_segment(*block);
+        let (mut blocks, mut sum) = (Vec::new(), 0);
+        if let Some(block) = free.best_fit(needed, size_of).filter(plain) {
+            blocks.push(block);
+            sum = size_of(block);
+        } else {
+            let oversize = |block: &BlockId| (max_split..needed).contains(&size_of(*block)) && plain(block);
+            let mut smaller: Vec<_> = free.iter_from(max_split).filter(oversize).collect();
+            while sum < needed
+                && let Some(block) = smaller.pop()
+            {
+                blocks.push(block);
+                sum += size_of(block);
+            }
+        }
+        blocks.iter().for_each(|&block| self.claim(block));
+        (blocks, sum >= needed)
+    }
+
+    /// Returns what garbage collection would give back of a free block: a whole segment, or the whole pages inside a
+    /// block under `paged`. `None` if nothing.
+    pub(crate) fn garbage_bytes(&self, id: BlockId) -> Option<u64> {
+        if self.is_whole_segment(id) {
+            return Some(self.blocks[id].size);
+        }
+        let is_paged = self.rules.moves_pages && self.blocks[id].state == State::Free;
+        is_paged.then(|| self.whole_pages(id)).flatten().map(|(_, bytes)| bytes)
+    }
+
+    /// Returns the garbage of the large side: for each block its age at `now`, and its bytes.
+    pub(crate) fn garbage(&self, now: u64) -> impl Iterator<Item = (u64, u64, BlockId)> {
+        let garbage =
+            self.free_blocks(Side::Large).filter_map(|(id, block)| Some((id, block, self.garbage_bytes(id)?)));
+        // Other threads may have freed blocks since the plan began: those are of age 0.
+        garbage.map(move |(id, block, bytes)| (now.saturating_sub(block.age), bytes, id))
+    }
+
+    /// Claims a block if it is still garbage, and returns whether it was: another thread may have taken it.
+    pub(crate) fn claim_garbage(&mut self, id: BlockId) -> bool {
+        let stays_free = self.garbage_bytes(id).is_some();
+        if stays_free {
+            self.claim(id);
+        }
+        stays_free
+    }
+
+    /// Forgets the segment that a claimed block fills, and what guarded it, which is over. Returns its place, its bytes
+    /// and its side.
+    pub(crate) fn forget_whole(&mut self, id: BlockId) -> (Slot, u64, Side) {
+        self.take_guards(id);
+        let Block { slot, size, side, .. } = self.blocks[id];
+        self.forget(slot);
+        (slot, size, side)
+    }
+
+    /// Notes that a claimed block has no memory any more. Returns its side, and the range that is left without any
+    /// mapping by that.
+    pub(crate) fn unmapped_pages(&mut self, id: BlockId) -> (Side, Option<(Slot, SegmentId)>) {
+        let Block { side, slot, .. } = self.blocks[id];
+        let is_bare = self.unmapped(id);
+        let segment = &self.segments[slot];
+        (side, (is_bare && segment.mappings.is_empty()).then_some((slot, segment.id)))
+    }
+
+    /// Returns the freed blocks that wait for points, with their bytes, and the point of the home stream where they
+    /// wait for that as well.
+    pub(crate) fn pending_blocks(&self) -> impl Iterator<Item = (BlockId, u64, Option<Point>)> {
+        let pending = self.blocks.iter().filter(|(_, block)| block.state == State::Pending);
+        let waits_for_home = self.rules.reuse != Reuse::InOrder;
+        pending.map(move |(id, block)| (id, block.size, waits_for_home.then(|| self.last_point(id))))
+    }
+
+    /// Returns the free blocks with one user for whose last use `is_ahead` holds: their bytes and that stream.
+    pub(crate) fn used_last(&self, is_ahead: impl Fn(Point) -> bool) -> impl Iterator<Item = (u64, StreamId)> {
+        let free = Side::BOTH.into_iter().flat_map(|side| self.free_blocks(side));
+        let ahead = free.filter(move |&(id, block)| !block.used_elsewhere && is_ahead(self.last_point(id)));
+        ahead.map(|(_, block)| (block.size, block.user))
+    }
+
+    /// Returns the bytes in free pages and in free segments whose last use, on any stream, is not known to be over.
+    pub(crate) fn unreached_bytes(&self, is_reached: impl Fn(Point) -> bool) -> u64 {
+        let free = Side::BOTH.into_iter().flat_map(|side| self.free_blocks(side).map(|(id, _)| id));
+        let unreached = free.filter(|&id| {
+            let guards = self.guards_of(id);
+            !guards.iter().chain([self.last_point(id)]).all(&is_reached)
+        });
+        let releasable = |id| {
+            if self.is_whole_segment(id) {
+                self.blocks[id].size
+            } else {
+                self.pages_in(id).map(|(_, page)| page.bytes).sum()
+            }
+        };
+        unreached.map(releasable).sum()
+    }
+
+    /// Decides how to go on with an expandable segment that is to serve a request, PyTorch's
+    /// `try_allocate_expandable_block`, and claims what that needs. `claimed` is the plan's own claimed block, if it
+    /// has one already.
+    pub(crate) fn extend(&mut self, claimed: Option<BlockId>, want: &Want, growing: Growing) -> Extend {
+        let claimed = match claimed {
+            Some(block) => block,
+            None => match self.run_for(want, growing) {
+                Ok(start) if self.blocks[start].state == State::Unmapped => {
+                    return self.map_part(start, None, want.rounded, growing);
+                }
+                Ok(start) => {
+                    self.claim(start);
+                    start
+                }
+                Err(otherwise) => return otherwise,
+            },
+        };
+        let block = &self.blocks[claimed];
+        if block.size >= want.rounded {
+            return Extend::Serve(claimed);
+        }
+        let missing = want.rounded - block.size;
+        match block.next.some().filter(|&next| self.blocks[next].state == State::Unmapped) {
+            Some(next) => self.map_part(next, Some(claimed), missing, growing),
+            None => Extend::Restart(claimed),
+        }
+    }
+
+    /// Returns where the request is served: the first run that has room, or, where the driver is short of memory, the
+    /// one that takes the least.
+    fn run_for(&self, want: &Want, growing: Growing) -> Result<BlockId, Extend> {
+        let mut runs = self.runs(want, growing.unit).peekable();
+        if runs.peek().is_none() {
+            return Err(Extend::NewRange);
+        }
+        let mut fitting = runs.filter(|&(_, bytes)| bytes <= growing.room);
+        let found = if growing.is_short { fitting.min_by_key(|&(_, bytes)| bytes) } else { fitting.next() };
+        found.map(|(start, _)| start).ok_or(Extend::NoRoom)
+    }
+
+    /// Claims the beginning of an unmapped block for the bytes that are missing: in whole pages, or where those have no
+    /// room in as little as that takes.
+    fn map_part(&mut self, gap: BlockId, before: Option<BlockId>, missing: u64, growing: Growing) -> Extend {
+        let Block { size, slot, offset, .. } = self.blocks[gap];
+        let page_bytes = self.segments[slot].page_bytes;
+        let in_units = |unit: u64| missing.div_ceil(unit).saturating_mul(unit).min(size);
+        let (whole, least) = (in_units(page_bytes), in_units(growing.unit));
+        let bytes = if growing.is_short || whole > growing.room { least } else { whole };
+        if bytes > growing.room {
+            return before.map_or(Extend::NoRoom, Extend::Restart);
+        }
+        self.claim_addresses(gap, bytes);
+        let at = Place { shard: self.id, slot, offset };
+        Extend::Map { gap, at, bytes, page_bytes, before, is_least: bytes == least }
+    }
+
+    /// Returns where expandable segments can serve the request by mapping more, each with the least bytes to map:
+    /// PyTorch's `find_expandable_block`. Over the unmapped ranges in order, beginning with the free block just before
+    /// if there is one, each run of free and unmapped neighbours that is long enough. A step visits the blocks of one
+    /// run.
+    fn runs(&self, want: &Want, unit: u64) -> impl Iterator<Item = (BlockId, u64)> {
+        let wanted = want.rounded;
+        let usable = |id: &BlockId| matches!(self.blocks[*id].state, State::Free | State::Unmapped);
+        self.pools[want.side.index()].unmapped.iter().filter_map(move |&(_, unmapped)| {
+            let before = self.blocks[unmapped].prev.some().filter(usable);
+            let start = before.unwrap_or(unmapped);
+            let run = core::iter::successors(Some(start), |&id| self.blocks[id].next.some().filter(usable));
+            let (mut bytes, mut mapped) = (0, 0);
+            for id in run {
+                let Block { size, state, .. } = self.blocks[id];
+                if state == State::Unmapped {
+                    mapped += (wanted - bytes).div_ceil(unit).saturating_mul(unit).min(size);
+                }
+                bytes += size;
+                if bytes >= wanted {
+                    return Some((start, mapped));
+                }
+            }
+            None
+        })
+    }
+
+    /// Returns the least bytes that have to be mapped in expandable segments for a request that nothing free serves.
+    pub(crate) fn least_to_map(&self, want: &Want, unit: u64) -> u64 {
+        let anew = want.rounded.div_ceil(unit).saturating_mul(unit);
+        self.runs(want, unit).map(|(_, bytes)| bytes).min().unwrap_or(anew)
+    }
+
+    /// Hands out a block that the plan has claimed, whole or in part, to a stream, with the last use that counts there.
+    /// What was freed after it meanwhile joins what is left of it.
+    pub(crate) fn serve(&mut self, id: BlockId, want: &Want, clock: u64, to: (StreamId, LastUse)) -> super::Grant {
+        if !self.rules.moves_pages {
+            self.absorb_behind(id);
+            return self.hand_out(id, want, clock);
+        }
+        let grant = self.hand_out(id, want, clock);
+        let is_free = |id: &BlockId| self.is_free_on(*id, want.side);
+        if let Some(rest) = self.blocks[id].next.some().filter(is_free)
+            && self.blocks[rest].next.some().is_some_and(|behind| is_free(&behind))
+        {
+            self.unlist(rest);
+            self.join(rest, clock);
+        }
+        self.granted(grant, to)
     }
 }

@@ -100,13 +100,6 @@ impl Shard {
         }
     }
 
-    /// Notes that a segment is gone. Another segment may get its slot.
-    pub(crate) fn forget_owners(&mut self, slot: Slot) {
-        if let Some(owners) = &mut self.owners {
-            owners.take(slot, (0, u64::MAX));
-        }
-    }
-
     /// Returns the parts of a block granted for a stream that must be overwritten before the program gets it, each as
     /// an offset in the segment and a length in bytes.
     pub fn to_scrub(&self, slot: Slot, offset: u64, bytes: u64, stream: StreamId) -> Vec<(u64, u64)> {

@@ -4,15 +4,31 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
 
-use millpond_backend::{Reuse, Tick};
+use millpond_backend::{Reuse, StreamId, Tick};
 
-use super::{Shard, Uses};
+use super::Shard;
 use crate::block::{Block, State};
 use crate::books::Points;
 use crate::ids::{BlockId, Side, Slot};
 use crate::last_use::LastUse;
 use crate::meter::SplitChange;
 use crate::plant::Plant;
+
+/// The uses of a block beyond the stream that it was handed out for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Uses {
+    /// The streams on which it is used until the free.
+    pub streams: Vec<StreamId>,
+    /// The points up to which it is used.
+    pub points: Points,
+}
+
+impl Uses {
+    /// Returns the number of points that the block waits for once it is freed.
+    pub(super) fn waits(&self) -> u32 {
+        u32::try_from(self.streams.len() + self.points.len()).unwrap_or(u32::MAX)
+    }
+}
 
 /// The state of a block after its free.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -114,7 +130,9 @@ impl Shard {
         block.state = State::Pending;
         let oversize = block.size >= self.rules.max_split;
         let unsettled = self.meter.free(block.side, block.size, oversize);
-        let uses = mem::take(&mut block.used_elsewhere).then(|| self.uses_at_free(id));
+        let uses = mem::take(&mut block.used_elsewhere).then(|| self.uses.remove(&id).unwrap_or_default());
+        let is_told = uses.as_ref().is_none_or(|uses| self.is_opened(id) || **uses != Uses::default());
+        assert!(is_told, "block {} was used elsewhere and nothing says where", id.0);
         let block = &mut self.blocks[id];
         block.last_use = LastUse::at(tick);
         match uses.filter(|uses| uses.waits() > 0) {
@@ -129,17 +147,6 @@ impl Shard {
                 Freed::Settling { unsettled }
             }
         }
-    }
-
-    /// Returns what the free of a block has to wait for.
-    fn uses_at_free(&mut self, id: BlockId) -> Box<Uses> {
-        let uses = self.uses.remove(id).unwrap_or_default();
-        assert!(
-            self.is_opened(id) || *uses != Uses::default(),
-            "block {} was used elsewhere and nothing says where",
-            id.0
-        );
-        uses
     }
 
     /// Notes that one of the points of a pending block is reached. Returns whether room for a peak ran out.

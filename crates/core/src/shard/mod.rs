@@ -8,25 +8,21 @@ mod adopt;
 mod by_place;
 mod check;
 mod claim;
-mod counts;
-mod extend;
 mod foreign;
 mod free;
 mod guards;
 mod home;
-mod mappings;
 mod put_off;
-mod release;
 mod slabs;
 mod snug;
 mod spots;
 mod take;
 mod tiles;
-mod uses;
 mod view;
 mod windows;
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
@@ -34,20 +30,20 @@ use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
 use crate::block::{Block, Blocks, State};
 use crate::books::Points;
 use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
-use crate::index::{Entry, FreeIndex};
+use crate::index::{FreeIndex, Key};
 use crate::last_use::LastUse;
-use crate::meter::{Counter, Meter};
+use crate::meter::{Counter, Meter, ROWS, Row};
 use crate::plant::{Plant, Planted};
-use crate::policy::{Keeps, Source, Traits};
+use crate::policy::Source;
 use crate::segment::Segments;
 use crate::settings::{PoolFlags, Scrub, Settings, Ties};
 use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
 
 pub(crate) use adopt::Arrival;
 pub(crate) use by_place::Ends;
-pub(crate) use extend::{Addresses, Extend, Growing};
+pub(crate) use claim::{Extend, Growing};
 use foreign::Owners;
-pub use free::{Freed, Retired};
+pub use free::{Freed, Retired, Uses};
 pub use guards::Requester;
 use guards::{Guards, Seen};
 pub(crate) use home::{Ground, Growth};
@@ -55,8 +51,6 @@ use put_off::Swap;
 use snug::Snug;
 pub(crate) use spots::{Mark, Spot, Stands};
 pub(crate) use tiles::{Claimed, Tile};
-pub use uses::Uses;
-use uses::UsesByBlock;
 pub use view::{BlockState, BlockView, PageView, SegmentView};
 use windows::Panes;
 
@@ -91,8 +85,6 @@ pub(crate) struct Rules {
     pub(crate) caches: bool,
     /// Whether blocks are cut.
     pub(crate) splits: bool,
-    /// Whether a block serves a request of just its size again, where nothing else is cached: in private pools.
-    pub(crate) keeps_whole: bool,
     pub(crate) slack: Option<f64>,
     pub(crate) reuse: Reuse,
     /// When a stream may have memory again that it used at other addresses.
@@ -106,17 +98,15 @@ pub(crate) struct Rules {
 
 impl Rules {
     pub(crate) fn new(settings: &Settings, reuse: Reuse) -> Self {
-        let traits = settings.policy.traits();
-        let Traits { source, keeps, .. } = traits;
+        let source = settings.policy.traits().source;
         Self {
             max_split: settings.max_split(),
             non_split_rounding: settings.max_non_split_rounding(),
             expandable: source == Source::Ranges,
             moves_pages: source == Source::Pages,
-            caches: keeps == Keeps::Freed,
-            splits: keeps == Keeps::Freed,
-            keeps_whole: false,
-            slack: traits.slack_of_segments(),
+            caches: settings.policy.caches(),
+            splits: settings.policy.caches(),
+            slack: settings.policy.slack_of_segments(),
             reuse,
             alias_reuse: reuse,
             slab: u64::MAX,
@@ -124,11 +114,6 @@ impl Rules {
             scrub: settings.scrub,
             planted: settings.planted(),
         }
-    }
-
-    /// Returns the rules in a pool. What is captured in a private pool keeps its memory, under `direct` too.
-    pub(crate) fn within(self, pool: PoolId) -> Self {
-        Self { keeps_whole: pool != PoolId::DEFAULT, ..self }
     }
 
     /// Returns the rules on a device with these pages. A home's memory may have been used at other addresses.
@@ -165,7 +150,7 @@ pub struct Shard {
     segments: Segments,
     /// The rank that the next segment begins at, where ties go by birth.
     next_rank: u64,
-    meter: Meter,
+    pub(crate) meter: Meter,
     /// What counts towards the slack, where there is one.
     snug: Option<Snug>,
     /// Freed blocks whose home stream has not come far enough ([`Reuse::AfterSubmit`], [`Reuse::AfterDone`]), in order
@@ -176,8 +161,8 @@ pub struct Shard {
     /// What is known about the last operation, if that handed out again exactly the block that the one before had
     /// freed.
     swap: Swap,
-    /// The uses of blocks beyond the home stream.
-    uses: UsesByBlock,
+    /// The uses of blocks beyond the home stream. There are few at any time.
+    uses: BTreeMap<BlockId, Box<Uses>>,
     /// Which stream has which memory, where the settings make that matter.
     owners: Option<Owners>,
     /// The bytes of homes that belong to the small side.
@@ -210,14 +195,14 @@ impl Shard {
             blocks: Blocks::new(),
             pools: [pool_of(), pool_of()],
             slabs: slabs::Slabs::default(),
-            segments: Segments::new(),
+            segments: Segments::default(),
             next_rank: 0,
             meter: Meter::new(),
             snug: rules.slack.map(Snug::new),
             settling: VecDeque::new(),
             put_off: BlockId::NONE,
             swap: Swap::NONE,
-            uses: UsesByBlock::default(),
+            uses: BTreeMap::new(),
             owners: Owners::under(rules.scrub),
             small_bytes: 0,
             gives_from: rules.slab,
@@ -353,11 +338,11 @@ impl Shard {
         let entry = &mut self.blocks[block];
         assert_eq!(entry.state, State::Live, "block {} is used after it was freed", block.0);
         entry.used_elsewhere = true;
-        self.uses.entry(block)
+        self.uses.entry(block).or_default()
     }
 
-    fn entry(&self, id: BlockId) -> Entry {
-        entry_of(&self.blocks, &self.segments, id)
+    fn entry(&self, id: BlockId) -> Key {
+        key_of(&self.blocks, &self.segments, id)
     }
 
     /// Puts a free block into the index.
@@ -374,7 +359,7 @@ impl Shard {
     #[inline(never)]
     fn list_among(&mut self, id: BlockId, size: u64, side: Side) {
         let Self { blocks, segments, pools, .. } = self;
-        pools[side.index()].free.insert_among(id, size, |id| entry_of(blocks, segments, id));
+        pools[side.index()].free.insert_among(id, size, |id| key_of(blocks, segments, id));
     }
 
     /// Takes a block out of the index.
@@ -415,14 +400,54 @@ impl Shard {
         self.settling.front().map(|&(tick, _)| Point { stream: self.stream, tick })
     }
 
-    fn uses_recorded(&self) -> Vec<BlockId> {
-        self.uses.iter().map(|(block, _)| block).collect()
+    /// Returns whether no room is below zero, and none is there that the shard does not hold.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.meter.is_settled()
+    }
+
+    /// Has the shard hold room from now on, and returns whether it did not before. If so the coordinator has to know,
+    /// see [`Shards::add_holders`](crate::Shards::add_holders).
+    pub fn hold_room(&mut self) -> bool {
+        self.meter.hold_room()
+    }
+
+    /// Has the next operations find no shortage of room, up to some blocks: what is missing is settled later. A peak
+    /// misses what rises and falls again until then.
+    ///
+    /// # Panics
+    ///
+    /// If the shard does not hold room.
+    pub fn overdraw(&mut self) {
+        self.meter.overdraw();
+    }
+
+    /// Lets the peaks begin anew with what is there now, which it returns.
+    pub(crate) fn reset_peaks(&mut self) -> [Row; ROWS] {
+        self.meter.reset_room();
+        self.snug_reset();
+        self.meter.current_rows()
+    }
+
+    /// Returns the bytes of blocks that the program holds, after rounding.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        let of = |side| self.meter.current(side, Counter::AllocatedBytes) as u64;
+        of(Side::Small) + of(Side::Large)
+    }
+
+    /// Returns a number that rises with what may let a request hit that has missed: frees, and news of streams.
+    pub fn changes(&self) -> u64 {
+        self.frees() + self.news_seen()
+    }
+
+    /// Returns the number of blocks that were freed so far.
+    pub(crate) fn frees(&self) -> u64 {
+        Side::BOTH.map(|side| self.meter.totals(side, Counter::Allocation).1).iter().sum()
     }
 }
 
 /// Returns the place of a block in the order of free blocks.
-fn entry_of(blocks: &Blocks, segments: &Segments, id: BlockId) -> Entry {
+fn key_of(blocks: &Blocks, segments: &Segments, id: BlockId) -> Key {
     let block = &blocks[id];
     let segment = &segments[block.slot];
-    Entry { size: block.size, rank: segment.rank + block.offset / QUANTUM, block: id }
+    Key { size: block.size, rank: segment.rank + block.offset / QUANTUM }
 }

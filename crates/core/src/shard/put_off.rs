@@ -120,17 +120,12 @@ impl Shard {
                 return false;
             }
         }
-        self.put_off(id, tick, clock);
-        true
-    }
-
-    #[inline(always)]
-    pub(super) fn put_off(&mut self, id: BlockId, tick: Tick, clock: u64) {
         let block = &mut self.blocks[id];
         block.state = State::PutOff;
         block.last_use = LastUse::at(tick);
         block.age = clock;
         self.put_off = id;
+        true
     }
 
     /// Returns the change in `inactive_split` that joining a block with its free neighbours will make.

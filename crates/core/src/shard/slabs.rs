@@ -8,9 +8,9 @@ use alloc::vec::Vec;
 
 use millpond_backend::StreamId;
 
-use super::{Shard, entry_of};
+use super::{Shard, key_of};
 use crate::ids::{BlockId, Side};
-use crate::index::{Entry, FreeIndex};
+use crate::index::{FreeIndex, Key};
 
 /// The free small blocks.
 #[derive(Default)]
@@ -43,13 +43,13 @@ impl Slabs {
         streams.iter().filter(|index| !index.is_empty())
     }
 
-    fn insert(&mut self, stream: StreamId, id: BlockId, size: u64, entry_of: impl Fn(BlockId) -> Entry) {
+    fn insert(&mut self, stream: StreamId, id: BlockId, size: u64, key_of: impl Fn(BlockId) -> Key) {
         let at = stream.0 as usize;
         if self.streams.len() <= at {
             self.streams.resize_with(at + 1, FreeIndex::new);
         }
         if !self.streams[at].insert_alone(id, size) {
-            self.streams[at].insert_among(id, size, entry_of);
+            self.streams[at].insert_among(id, size, key_of);
         }
         self.blocks += 1;
     }
@@ -69,7 +69,7 @@ impl Shard {
 
     pub(super) fn list_in_slab(&mut self, id: BlockId, size: u64) {
         let Self { blocks, segments, slabs, .. } = self;
-        slabs.insert(blocks[id].user, id, size, |id| entry_of(blocks, segments, id));
+        slabs.insert(blocks[id].user, id, size, |id| key_of(blocks, segments, id));
     }
 
     pub(super) fn unlist_in_slab(&mut self, id: BlockId) {

@@ -51,23 +51,6 @@ impl Snug {
     fn share(&self, peak: u64) -> u64 {
         (peak as f64 * self.slack) as u64
     }
-
-    fn shares(&self, want: &Want) -> bool {
-        want.rounded <= (self.peak_with(want) / SHARES_BELOW).max(SHARES_BYTES)
-    }
-
-    fn takes(&mut self, size: u64, requested: u64) {
-        let exact = exact(requested);
-        self.live += exact;
-        self.peak = self.peak.max(self.live);
-        self.loose += size - exact;
-    }
-
-    fn gives(&mut self, size: u64, requested: u64) {
-        let exact = exact(requested);
-        self.live -= exact;
-        self.loose -= size - exact;
-    }
 }
 
 /// Returns a request rounded up to whole quanta, in bytes.
@@ -80,7 +63,10 @@ impl Shard {
     #[inline(always)]
     pub(super) fn snug_takes(&mut self, size: u64, requested: u64) {
         if let Some(snug) = &mut self.snug {
-            snug.takes(size, requested);
+            let exact = exact(requested);
+            snug.live += exact;
+            snug.peak = snug.peak.max(snug.live);
+            snug.loose += size - exact;
         }
     }
 
@@ -88,7 +74,9 @@ impl Shard {
     #[inline(always)]
     pub(super) fn snug_gives(&mut self, size: u64, requested: u64) {
         if let Some(snug) = &mut self.snug {
-            snug.gives(size, requested);
+            let exact = exact(requested);
+            snug.live -= exact;
+            snug.loose -= size - exact;
         }
     }
 
@@ -113,7 +101,7 @@ impl Shard {
     /// `None` means that there is no slack.
     pub(crate) fn snug_segment(&self, want: &Want) -> Option<(u64, bool)> {
         let snug = self.snug?;
-        let shared = snug.shares(want);
+        let shared = want.rounded <= (snug.peak_with(want) / SHARES_BELOW).max(SHARES_BYTES);
         let bytes = if shared { (snug.peak_with(want) / SHARED_PART).max(SHARED_BYTES) } else { want.rounded };
         Some((align_up(bytes, ROUNDING), shared))
     }

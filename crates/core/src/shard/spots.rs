@@ -107,7 +107,7 @@ impl Shard {
 
     /// Returns the live block as a mark whose pieces, if it is in a window, are these.
     pub(crate) fn mark_of(&self, id: BlockId, pieces: Vec<Spot>) -> Mark {
-        let uses = self.uses.get(id);
+        let uses = self.uses.get(&id);
         Mark {
             spot: self.spot(id),
             requested: self.blocks[id].requested,
@@ -132,10 +132,8 @@ impl Shard {
     pub(crate) fn block_at(&self, slot: Slot, offset: u64, from: Option<BlockId>) -> BlockId {
         let first = Some(from.unwrap_or(self.segments[slot].first));
         let mut blocks = core::iter::successors(first, |&id| self.blocks[id].next.some());
-        match blocks.find(|&id| self.blocks[id].end() > offset) {
-            Some(id) => id,
-            None => panic!("no block has the byte at {offset} of slot {}", slot.0),
-        }
+        let found = blocks.find(|&id| self.blocks[id].end() > offset);
+        found.unwrap_or_else(|| panic!("no block has the byte at {offset} of slot {}", slot.0))
     }
 
     /// Returns whether the memory that was at a spot is there still.
@@ -144,9 +142,11 @@ impl Shard {
         segment.is_some_and(|_| self.births(spot.slot, spot.begin, spot.end) == spot.births)
     }
 
-    /// Returns what stands at a spot that the shard has, by block, and the block with which it ends.
-    pub(crate) fn standing_at(&self, spot: &Spot, from: Option<BlockId>) -> (Vec<Stands>, BlockId) {
-        let (mut id, mut all) = (self.block_at(spot.slot, spot.begin, from), Vec::new());
+    /// Returns what stands at a spot that the shard has, by block; the points that come before the next use of the free
+    /// memory there, its guards and the last use by the home's own stream; and the block with which it ends.
+    pub(crate) fn standing_at(&self, spot: &Spot, from: Option<BlockId>) -> (Vec<Stands>, Vec<Point>, BlockId) {
+        let (mut all, mut points) = (Vec::new(), Vec::new());
+        let mut id = self.block_at(spot.slot, spot.begin, from);
         loop {
             let block = &self.blocks[id];
             let begins_within = self.begins_window(id) && block.offset > spot.begin;
@@ -158,23 +158,10 @@ impl Shard {
                 State::Claimed => Stands::Claimed,
                 State::Unmapped | State::Vacant => Stands::Gone,
             });
-            match block.next.some().filter(|_| block.end() < spot.end) {
-                Some(next) => id = next,
-                None => return (all, id),
-            }
-        }
-    }
-
-    /// Returns the points that come before the next use of the free memory at a spot: its guards, and the last use by
-    /// the home's own stream.
-    pub(crate) fn points_at(&self, spot: &Spot, from: Option<BlockId>) -> Vec<Point> {
-        let (mut id, mut points) = (self.block_at(spot.slot, spot.begin, from), Vec::new());
-        loop {
-            let block = &self.blocks[id];
             points.extend(self.guards_of(id).iter().chain([self.last_point(id)]));
             match block.next.some().filter(|_| block.end() < spot.end) {
                 Some(next) => id = next,
-                None => return points,
+                None => return (all, points, id),
             }
         }
     }
@@ -194,19 +181,14 @@ impl Shard {
             assert_eq!(block.state, State::Free, "{spot:?} is claimed and is not free");
             let range = (block.offset.max(spot.begin), block.end().min(spot.end));
             let part = if block.side == spot.side {
-                let (part, by) = self.claim_between(id, range);
-                change = SplitChange { blocks: change.blocks + by.blocks, bytes: change.bytes + by.bytes };
-                part
+                self.claim_between(id, range, &mut change)
             } else {
                 self.claim_across(id, range, spot.side, user)
             };
             // What others did there is over.
             let used = self.take_guards(part).tick(user).map_or(LastUse::NEVER, LastUse::at);
             self.blocks[part].last_use = self.blocks[part].last_use.max(used);
-            let front = match whole {
-                Some(front) => self.absorb(front, part),
-                None => part,
-            };
+            let front = whole.map_or(part, |front| self.absorb(front, part));
             if self.blocks[front].end() == spot.end {
                 return (front, change);
             }
@@ -215,9 +197,9 @@ impl Shard {
         }
     }
 
-    /// Claims a part of a free block. Returns it, and the change of `inactive_split`.
-    fn claim_between(&mut self, id: BlockId, (begin, end): (u64, u64)) -> (BlockId, SplitChange) {
-        let before = self.split_of(id);
+    /// Claims a part of a free block. Returns it, and adds to the change of `inactive_split`.
+    fn claim_between(&mut self, id: BlockId, (begin, end): (u64, u64), change: &mut SplitChange) -> BlockId {
+        self.count_split(id, -1, change);
         self.claim(id);
         let (front, mut part, mut rest) = (id, id, BlockId::NONE);
         if self.blocks[id].offset < begin {
@@ -226,23 +208,23 @@ impl Shard {
         if self.blocks[part].end() > end {
             rest = self.cut(part, end - begin);
         }
-        let mut change = SplitChange { blocks: -before.blocks, bytes: -before.bytes };
         for left in [front, rest].into_iter().filter(|&left| left != part && left != BlockId::NONE) {
             let Block { size, side, .. } = self.blocks[left];
             self.blocks[left].state = State::Free;
             self.list(left, size, side);
-            let after = self.split_of(left);
-            change = SplitChange { blocks: change.blocks + after.blocks, bytes: change.bytes + after.bytes };
+            self.count_split(left, 1, change);
         }
         self.blocks[part].state = State::Claimed;
-        (part, change)
+        part
     }
 
-    /// Returns what a free block counts for in `inactive_split`.
-    fn split_of(&self, id: BlockId) -> SplitChange {
+    /// Adds what a free block counts for in `inactive_split`, or takes it away.
+    fn count_split(&self, id: BlockId, sign: i64, change: &mut SplitChange) {
         let block = &self.blocks[id];
-        let counts = block.state == State::Free && block.is_split() && !block.expandable;
-        if counts { SplitChange { blocks: 1, bytes: block.size as i64 } } else { SplitChange::default() }
+        if block.state == State::Free && block.is_split() && !block.expandable {
+            change.blocks += sign;
+            change.bytes += sign * block.size as i64;
+        }
     }
 
     /// Claims a part of a free block of a home for the other side. The small side gets whole slabs, as far as the block
@@ -250,7 +232,7 @@ impl Shard {
     fn claim_across(&mut self, id: BlockId, (begin, end): (u64, u64), side: Side, user: StreamId) -> BlockId {
         self.has_parts_of_slabs();
         if side == Side::Large {
-            let (part, _) = self.claim_between(id, (begin, end));
+            let part = self.claim_between(id, (begin, end), &mut SplitChange::default());
             self.leaves_slab(part);
             let Block { prev, next, .. } = self.blocks[part];
             for left in [prev, next].into_iter().filter_map(BlockId::some) {
@@ -263,7 +245,7 @@ impl Shard {
         let (slab, block) = (self.rules.slab, &self.blocks[id]);
         let (low, high) = (begin / slab * slab, end.div_ceil(slab).saturating_mul(slab));
         let (low, high, age) = (low.max(block.offset), high.min(block.end()), block.age);
-        let (region, _) = self.claim_between(id, (low, high));
+        let region = self.claim_between(id, (low, high), &mut SplitChange::default());
         self.becomes_slab(region, user);
         self.carve(region, begin, end - begin, [age; 2])
     }

@@ -97,18 +97,9 @@ impl Shard {
     /// [`claim_part`](Self::claim_part) does.
     pub(crate) fn claim_small(&mut self, tile: &Tile, bytes: u64, stream: StreamId) -> Option<Claimed> {
         match tile.side {
-            Side::Small => self.claim_beside_small(tile, bytes),
+            Side::Small => self.claim_on(Side::Small, tile, (tile.begin, tile.begin + bytes)),
             Side::Large => self.claim_in_slab(tile, bytes, stream),
         }
-    }
-
-    /// Claims the front of a free block of the small side, or of a part of it; what is left of it stays free.
-    fn claim_beside_small(&mut self, tile: &Tile, bytes: u64) -> Option<Claimed> {
-        if !self.stands(tile, Side::Small, (tile.begin, tile.begin + bytes)) {
-            return None;
-        }
-        self.claim(tile.block);
-        Some(self.claim_from(tile.block, tile.begin, bytes))
     }
 
     /// Turns a slab in a free block of the large side into one of the small side, and claims a block there: at the
@@ -131,7 +122,11 @@ impl Shard {
     /// Claims a part of a free block; what is left of the block stays free. Returns `None` if another thread has taken
     /// it meanwhile.
     pub(crate) fn claim_part(&mut self, tile: &Tile, begin: u64, end: u64) -> Option<Claimed> {
-        if !self.stands(tile, Side::Large, (begin, end)) {
+        self.claim_on(Side::Large, tile, (begin, end))
+    }
+
+    fn claim_on(&mut self, side: Side, tile: &Tile, (begin, end): (u64, u64)) -> Option<Claimed> {
+        if !self.stands(tile, side, (begin, end)) {
             return None;
         }
         self.claim(tile.block);

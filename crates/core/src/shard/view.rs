@@ -129,6 +129,10 @@ impl Shard {
             let guarded = if state == BlockState::Inactive { self.guarded_bytes(id) } else { 0 };
             BlockView { offset: block.offset, size: block.size, requested, guarded, state, side: block.side }
         });
+        let page_view = |(offset, &Mapping { page, birth, bytes, role }): (u64, &Mapping)| {
+            let (is_home, is_leaving) = (role == Role::Home, role == Role::Leaving);
+            PageView { page, birth, offset, bytes, is_home, is_leaving }
+        };
         SegmentView {
             id: segment.id,
             slot,
@@ -139,13 +143,15 @@ impl Shard {
             bytes: segment.bytes,
             page_bytes: segment.page_bytes,
             blocks: blocks.collect(),
-            pages: segment.mappings.iter().map(|(offset, mapping)| PageView::new(offset, mapping)).collect(),
+            pages: segment.mappings.iter().map(page_view).collect(),
         }
     }
 
     /// Returns where this shard's reserved bytes are. Every block is visited.
     pub fn ledger(&self) -> WasteLedger {
-        self.layout().iter().map(SegmentView::ledger).fold(WasteLedger::default(), |sum, part| sum + part)
+        let mut sum = WasteLedger::default();
+        self.layout().iter().for_each(|view| sum += view.ledger());
+        sum
     }
 }
 
@@ -190,12 +196,5 @@ impl SegmentView {
         let first = self.pages.partition_point(|page| page.offset < block.offset);
         let inside = self.pages[first..].iter().take_while(|page| page.offset + page.bytes <= end);
         inside.map(|page| page.bytes).sum()
-    }
-}
-
-impl PageView {
-    fn new(offset: u64, mapping: &Mapping) -> Self {
-        let Mapping { page, birth, bytes, role } = *mapping;
-        Self { page, birth, offset, bytes, is_home: role == Role::Home, is_leaving: role == Role::Leaving }
     }
 }

@@ -4,56 +4,45 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use millpond_backend::Tick;
+use millpond_backend::{Point, StreamId, Tick};
 
 use super::climb::Climb;
-use super::gathered::Gathered;
-use super::kept::Stretch;
-use super::making::Making;
-use super::order::Order;
+use super::kept::{Making, Stretch};
 use super::tiles::{Taker, Tiles, When};
-use crate::books::{Part, Points, WindowId};
-use crate::coordinator::calls::{Batch, Purpose};
+use crate::books::{Part, Points};
+use crate::coordinator::calls::Purpose;
 use crate::coordinator::phase::{Asked, Phase, Turned};
 use crate::coordinator::plan::Plan;
 use crate::coordinator::step::{Outcome, PageCall, Step};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, PageId, Place, ShardId, Side, Slot};
 use crate::last_use::LastUse;
-use crate::policy;
 use crate::segment::Role;
-use crate::shard::{Claimed, Ground, Growth, Tile};
+use crate::shard::{Claimed, Ground, Growth};
 use crate::size::Want;
-
-/// The part of a job that is next.
-#[derive(Debug)]
-pub(crate) enum Work {
-    /// Queue the waits.
-    Order(Box<Job>),
-    /// Make the page calls.
-    Back(Box<Job>),
-    /// Hand the block out.
-    Serve(Box<Job>),
-}
 
 /// What a plan has claimed to serve its request.
 #[derive(Debug)]
 pub(crate) struct Job {
-    taker: Taker,
-    target: Target,
+    pub(super) taker: Taker,
+    pub(super) target: Target,
     /// Claimed memory, in order of the addresses that the block will have.
-    pieces: Vec<Claimed>,
+    pub(super) pieces: Vec<Claimed>,
     /// New pages at home.
-    growth: Option<Grown>,
-    /// What the requesting stream comes behind.
-    order: Order,
+    pub(super) growth: Option<Grown>,
+    /// The points of other streams that the requesting stream waits for, until those waits are queued.
+    waits: Points,
+    /// A tick of the stream that covers those waits, and what other streams did that is over.
+    covered: Tick,
     /// The bytes that the driver is being asked for.
     created: u64,
+    /// Whether its page calls were made.
+    is_backed: bool,
 }
 
 /// Where the block will be.
 #[derive(Debug)]
-enum Target {
+pub(super) enum Target {
     /// At home, in what the home has grown by and the free block in front of it.
     Home,
     /// At home, in free memory there, on that side.
@@ -66,20 +55,20 @@ enum Target {
 
 /// What a home grows by.
 #[derive(Debug)]
-struct Grown {
+pub(super) struct Grown {
     ground: Ground,
     slot: Slot,
     begin: u64,
     pages: Vec<New>,
     /// The bytes of it that the request gets, where that is in a window.
-    bytes: u64,
+    pub(super) bytes: u64,
     /// Whether the last piece that is claimed comes behind these bytes there, and not in front of them.
-    is_last_behind: bool,
+    pub(super) is_last_behind: bool,
 }
 
 impl Grown {
     /// Returns the pages of which a block in a window gets bytes, as parts of that window.
-    fn parts(&self, shard: ShardId) -> Vec<Part> {
+    pub(super) fn parts(&self, shard: ShardId) -> Vec<Part> {
         let nowhere = Place { shard, slot: Slot(0), offset: 0 };
         let needed = self.pages.iter().take_while(|new| new.offset - self.begin < self.bytes);
         let home = |new: &New| Place { shard, slot: self.slot, offset: new.offset };
@@ -97,25 +86,22 @@ struct New {
 }
 
 impl Job {
+    /// Returns the job of a stream that has claimed nothing and waits for nothing. It has `reached` a tick, which
+    /// stands for uses on other streams that are over.
     pub(super) fn new(taker: Taker, reached: Tick) -> Self {
-        let (target, order) = (Target::Home, Order::behind(reached));
-        Self { taker, target, pieces: Vec::new(), growth: None, order, created: 0 }
-    }
-
-    /// Returns the phase that begins with the job.
-    pub(super) fn begin(self, climb: Climb) -> Phase {
-        Phase::Window(Work::Order(Box::new(self)), policy::Climb::Pages(climb))
+        let (pieces, waits) = (Vec::new(), Points::default());
+        let (target, covered) = (Target::Home, reached);
+        Self { taker, target, pieces, growth: None, waits, covered, created: 0, is_backed: false }
     }
 }
 
 impl Coordinator {
-    /// Claims a place to grow for new pages of these sizes, of which a block in a window gets the first `bytes`.
-    /// Returns whether it could.
+    /// Claims a place to grow for new pages of these sizes. Returns whether it could.
     pub(super) fn claim_ground(
         &mut self,
         job: &mut Job,
         growth: &Growth,
-        (sizes, bytes): (&[u64], u64),
+        sizes: &[u64],
         shards: &mut dyn Shards,
     ) -> bool {
         let total = sizes.iter().sum();
@@ -147,7 +133,7 @@ impl Coordinator {
         }
         self.headroom.ask(job.created);
         let (slot, begin) = (growth.slot, growth.begin);
-        job.growth = Some(Grown { ground, slot, begin, pages, bytes, is_last_behind: false });
+        job.growth = Some(Grown { ground, slot, begin, pages, bytes: 0, is_last_behind: false });
         true
     }
 
@@ -164,58 +150,21 @@ impl Coordinator {
         let mut order: Vec<usize> = (0..stretches.len()).collect();
         order.sort_by_key(|&at| core::cmp::Reverse(stretches[at].home));
         let mut claimed: Vec<Option<Claimed>> = alloc::vec![None; stretches.len()];
-        let mut all = true;
-        for at in order {
+        let all = order.into_iter().all(|at| {
             let Stretch { home, bytes } = stretches[at];
-            let Some(tile) = tiles.around(home, bytes) else {
-                all = false;
-                break;
-            };
-            claimed[at] = self.claim_part(job, tile, (home.offset, home.offset + bytes), shards);
-            if claimed[at].is_none() {
-                all = false;
-                break;
-            }
-        }
+            let part = tiles.around(home, bytes).and_then(|tile| {
+                shards.with(job.taker.shard, |shard| shard.claim_part(tile, home.offset, home.offset + bytes))
+            });
+            claimed[at] = part.and_then(|part| self.keep_if_usable(job, part, shards));
+            claimed[at].is_some()
+        });
         job.pieces.extend(claimed.into_iter().flatten());
         all
     }
 
-    /// Claims this number of bytes at the front of a free block, which the block that is handed out will have. Returns
-    /// whether they could be claimed.
-    pub(super) fn claim_front(&mut self, job: &mut Job, tile: &Tile, bytes: u64, shards: &mut dyn Shards) -> bool {
-        let claimed = self.claim_part(job, tile, (tile.begin, tile.begin + bytes), shards);
-        job.target = Target::Free(Side::Large);
-        let is_claimed = claimed.is_some();
-        job.pieces.extend(claimed);
-        is_claimed
-    }
-
-    /// Claims a part of a free block, unless another thread has taken it.
-    fn claim_part(
-        &mut self,
-        job: &mut Job,
-        tile: &Tile,
-        (begin, end): (u64, u64),
-        shards: &mut dyn Shards,
-    ) -> Option<Claimed> {
-        let claimed = shards.with(job.taker.shard, |shard| shard.claim_part(tile, begin, end))?;
-        self.keep_if_usable(job, claimed, shards)
-    }
-
-    /// Claims a small block in a slab, or in one that a free block of the large side has. Returns whether it could.
-    pub(super) fn claim_small(&mut self, job: &mut Job, want: &Want, tile: &Tile, shards: &mut dyn Shards) -> bool {
-        let claimed = shards.with(job.taker.shard, |shard| shard.claim_small(tile, want.rounded, job.taker.stream));
-        let claimed = claimed.and_then(|claimed| self.keep_if_usable(job, claimed, shards));
-        job.target = Target::Free(Side::Small);
-        let is_claimed = claimed.is_some();
-        job.pieces.extend(claimed);
-        is_claimed
-    }
-
     /// Has the stream of a job come after the uses of what it has claimed. Gives the claim back if it cannot: another
     /// thread may have used the memory since it was looked at.
-    fn keep_if_usable(&self, job: &mut Job, claimed: Claimed, shards: &mut dyn Shards) -> Option<Claimed> {
+    pub(super) fn keep_if_usable(&self, job: &mut Job, claimed: Claimed, shards: &mut dyn Shards) -> Option<Claimed> {
         if self.comes_after(job, &claimed.points) {
             return Some(claimed);
         }
@@ -223,93 +172,70 @@ impl Coordinator {
         None
     }
 
-    /// Has the stream of a job wait for some points. Returns whether it can.
+    /// Has the stream of a job wait for some points of other streams that are not reached, unless it has done so
+    /// before. Returns whether it can.
     fn comes_after(&self, job: &mut Job, points: &Points) -> bool {
         let taker = job.taker;
-        let can = points.iter().all(|point| self.when(taker, point) <= When::BehindWait);
-        if can {
-            self.wait_for(&mut job.order, taker.stream, points.iter());
+        if points.iter().any(|point| self.when(taker, point) > When::BehindWait) {
+            return false;
         }
-        can
+        let stream = taker.stream;
+        for point in points.iter().filter(|point| point.stream != stream && !self.pending.is_reached(*point)) {
+            match self.paging.waited.covering(stream, point) {
+                Some(covered) => job.covered = job.covered.max(covered),
+                None => job.waits.max(point),
+            }
+        }
+        true
     }
 
-    /// Claims a part of a kept window for a job.
-    pub(super) fn claim_kept(
-        &mut self,
-        job: &mut Job,
-        id: WindowId,
-        (offset, bytes): (u64, u64),
-        shards: &mut dyn Shards,
-    ) {
-        self.paging.windows.note_use(id);
-        let window = &self.paging.windows[id];
-        job.target = Target::Kept(shards.with(window.shard, |shard| shard.claim_run(window.head, offset, bytes)));
-    }
-
-    /// Claims addresses for the memory of a job: for a new window over what is gathered, or behind the last bytes of a
-    /// kept one.
-    pub(super) fn claim_addresses_for(&mut self, job: &mut Job, gathered: &Gathered, shards: &mut dyn Shards) {
-        let shard = job.taker.shard;
-        job.growth.iter_mut().for_each(|grown| grown.is_last_behind = gathered.is_last_behind);
-        let created = job.growth.as_ref().map(|grown| grown.parts(shard)).unwrap_or_default();
-        job.target = Target::Window(self.begin_making(shard, gathered, created, shards));
-    }
-
-    /// Has a job go on.
+    /// Has a job go on: its waits are queued, then its page calls made, then the block is handed out.
     pub(crate) fn back_window(
         &mut self,
-        work: Work,
-        climb: policy::Climb,
-        plan: &mut Plan,
+        mut job: Box<Job>,
+        climb: Climb,
+        plan: &Plan,
         shards: &mut dyn Shards,
     ) -> Turned {
-        match work {
-            Work::Order(job) if job.order.waits.is_empty() => Phase::Window(Work::Back(job), climb).turn(),
-            Work::Order(job) => {
-                let step = Step::StreamWait { stream: job.taker.stream, points: job.order.waits.clone().into_vec() };
-                (Phase::Asked(Asked::Waits(Work::Order(job), climb)), Some(step))
-            }
-            Work::Back(job) => {
-                let calls = calls_of(&job);
-                if calls.is_empty() {
-                    return Phase::Window(Work::Serve(job), climb).turn();
-                }
-                Phase::call(Batch::new(calls, Purpose::Back(job, climb)))
-            }
-            Work::Serve(job) => self.serve_job(*job, plan, shards),
+        if !job.waits.is_empty() {
+            let step = Step::StreamWait { stream: job.taker.stream, points: job.waits.clone().into_vec() };
+            return (Phase::Asked(Asked::Waits(job, climb)), Some(step));
         }
+        let calls = calls_of(&job);
+        if calls.is_empty() || core::mem::replace(&mut job.is_backed, true) {
+            return self.serve_job(*job, plan, shards);
+        }
+        Phase::call(calls, Purpose::Back(job, climb))
     }
 
     /// Takes in whether the waits of a job are queued on the stream. If a stream cannot take part in one now, the
     /// attempt is made again without waits; those that were queued do no harm.
     pub(crate) fn waits_queued(
         &mut self,
-        work: Work,
-        climb: policy::Climb,
+        mut job: Box<Job>,
+        mut climb: Climb,
         outcome: Outcome,
         plan: &mut Plan,
         shards: &mut dyn Shards,
     ) -> Phase {
-        match (work, outcome, climb) {
-            (Work::Order(mut job), Outcome::Waits(tick), climb) => {
-                job.order.covered = job.order.covered.max(tick);
-                let stream = job.taker.stream;
-                job.order.waits.iter().for_each(|point| self.paging.waited.note(stream, point, tick));
-                self.paging.pace.wait(stream, tick);
-                self.paging.stats.moved_behind_wait += job.pieces.len() as u64;
-                Phase::Window(Work::Back(job), climb)
-            }
-            (work, Outcome::Refused, policy::Climb::Pages(mut climb)) => {
-                self.give_up_window(work, plan, shards);
-                climb.knows.lacks.waits = true;
-                climb.again()
-            }
-            (work, Outcome::Failed, _) => {
-                self.give_up_window(work, plan, shards);
-                Phase::Over
-            }
-            (work, outcome, _) => panic!("{outcome:?} does not answer the waits of {work:?}"),
+        if let Outcome::Waits(tick) = outcome {
+            job.covered = job.covered.max(tick);
+            let stream = job.taker.stream;
+            core::mem::take(&mut job.waits).iter().for_each(|point| self.paging.waited.note(stream, point, tick));
+            self.paging.pace.wait(stream, tick);
+            self.paging.stats.moved_behind_wait += job.pieces.len() as u64;
+            return Phase::Window(job, climb);
         }
+        assert!(
+            matches!(outcome, Outcome::Refused | Outcome::Failed),
+            "{outcome:?} does not answer the waits of {job:?}"
+        );
+        self.give_up_window(job, plan, shards);
+        if outcome == Outcome::Failed {
+            return Phase::Over;
+        }
+        climb.knows.lacks.waits = true;
+        climb.again()
     }
 
     /// Books what the calls of a job have changed. If one failed, the pages that are at home become free memory, and
@@ -317,7 +243,7 @@ impl Coordinator {
     pub(crate) fn backed(
         &mut self,
         mut job: Box<Job>,
-        climb: policy::Climb,
+        mut climb: Climb,
         made: &[PageCall],
         stopped: Option<bool>,
         plan: &mut Plan,
@@ -342,23 +268,17 @@ impl Coordinator {
                 other => panic!("{other:?} backs nothing"),
             }
         }
-        match (stopped, climb) {
-            (None, climb) => Phase::Window(Work::Serve(job), climb),
-            (Some(refused), climb) => {
-                // Pages go home first: if all are there, mapping in the window has failed.
-                let at_home = |grown: &Grown| grown.pages.iter().all(|new| self.pages[new.page].home.is_some());
-                let lacks_windows = job.growth.as_ref().is_none_or(at_home);
-                self.put_back(*job, plan, shards);
-                match climb {
-                    policy::Climb::Pages(mut climb) if refused => {
-                        climb.knows.lacks.windows |= lacks_windows;
-                        climb.knows.lacks.new_pages |= !lacks_windows;
-                        climb.again()
-                    }
-                    _ => Phase::Over,
-                }
-            }
+        let Some(refused) = stopped else { return Phase::Window(job, climb) };
+        // Pages go home first: if all are there, mapping in the window has failed.
+        let at_home = |grown: &Grown| grown.pages.iter().all(|new| self.pages[new.page].home.is_some());
+        let lacks_windows = job.growth.as_ref().is_none_or(at_home);
+        self.put_back(*job, plan, shards);
+        if !refused {
+            return Phase::Over;
         }
+        climb.knows.lacks.windows |= lacks_windows;
+        climb.knows.lacks.new_pages |= !lacks_windows;
+        climb.again()
     }
 
     /// Hands the block out: everything is in place.
@@ -366,7 +286,7 @@ impl Coordinator {
         let (shard, want) = plan.request.allocation();
         let (clocks, clock) = (plan.request.clocks, plan.request.clock());
         let stream = job.taker.stream;
-        let last_use = self.last_use_of(&job.pieces, job.order.covered, stream);
+        let last_use = last_use_of(&job.pieces, job.covered, stream);
         if self.pools.has_private() {
             let live = self.live_in_pool(shard, shards) + want.rounded;
             self.note_live(shard, live);
@@ -376,7 +296,7 @@ impl Coordinator {
                 let Some(Grown { ground, pages, .. }) = job.growth else { panic!("{want:?} gets nothing at home") };
                 let is_used = pages.iter().any(|new| new.is_spare);
                 let from = if is_used { LastUse::at(Tick::ZERO) } else { LastUse::NEVER };
-                let before = self.last_use_of(ground.before.as_slice(), job.order.covered, stream);
+                let before = last_use_of(ground.before.as_slice(), job.covered, stream);
                 shards.with(shard, |shard| {
                     shard.set_last_use(ground.gap, from);
                     shard.serve_growth(ground, &want, clock, (stream, from.max(before)))
@@ -440,11 +360,20 @@ impl Coordinator {
     }
 
     /// Gives up the job of a plan that ends early, or begins again.
-    pub(crate) fn give_up_window(&mut self, work: Work, plan: &Plan, shards: &mut dyn Shards) {
-        let (Work::Order(mut job) | Work::Back(mut job) | Work::Serve(mut job)) = work;
+    pub(crate) fn give_up_window(&mut self, mut job: Box<Job>, plan: &Plan, shards: &mut dyn Shards) {
         self.headroom.end_ask(core::mem::take(&mut job.created));
         self.put_back(*job, plan, shards);
     }
+}
+
+/// Returns the last use, on a stream, of claimed memory. What other streams did there is over, or covered by a wait.
+fn last_use_of(pieces: &[Claimed], covered: Tick, stream: StreamId) -> LastUse {
+    let behind = |point: Point| LastUse::at(if point.stream == stream { point.tick } else { covered });
+    let used = |piece: &Claimed| {
+        let least = if piece.is_fresh { LastUse::NEVER } else { LastUse::at(Tick::ZERO) };
+        piece.points.iter().map(behind).fold(least, LastUse::max)
+    };
+    pieces.iter().map(used).max().unwrap_or(LastUse::NEVER)
 }
 
 /// Returns the page calls of a job: new pages go home first, and then pages to the window.
@@ -470,9 +399,4 @@ fn send_away(home: ShardId, pieces: &[Claimed], shards: &mut dyn Shards) -> Vec<
     let blocks: Vec<_> = pieces.iter().map(|piece| piece.block).collect();
     shards.with(home, |shard| blocks.iter().for_each(|&block| shard.goes_away(block)));
     blocks
-}
-
-/// Makes an attempt once more that other threads have spoiled.
-pub(super) fn spoiled(climb: Climb, plan: &mut Plan) -> Turned {
-    if plan.standing.may_repeat() { climb.again().turn() } else { climb.refused().again().turn() }
 }

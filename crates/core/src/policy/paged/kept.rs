@@ -1,17 +1,43 @@
-//! Windows that are kept and could serve a request again.
+//! Windows: those that are kept and could serve a request again, those that a job makes or lengthens, of which is kept
+//! what is mapped even if the job fails, and those that end or lose pages.
 
 use alloc::vec::Vec;
 
+use super::gathered::Gathered;
 use super::idle::{IdlePages, Run, memory_of};
-use crate::books::WindowId;
+use super::job::{Job, Target};
+use crate::books::{Part, WindowId};
+use crate::coordinator::step::PageCall;
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{Place, ShardId};
+use crate::ids::{BlockId, PageId, Place, ShardId, Slot};
 
 /// A stretch of free memory at a home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stretch {
     pub(super) home: Place,
     pub(super) bytes: u64,
+}
+
+/// A window that is made or lengthened.
+#[derive(Debug)]
+pub(super) struct Making {
+    /// The end of a window that was kept, if that is lengthened.
+    rear: Option<Rear>,
+    /// Claimed addresses for more pages.
+    block: BlockId,
+    /// The bytes between the beginning of the first page and the block that is handed out. 0 behind a rear.
+    front: u64,
+    /// These pages.
+    pub(super) parts: Vec<Part>,
+}
+
+/// The end of a window that is lengthened.
+#[derive(Debug)]
+struct Rear {
+    /// Its claimed addresses.
+    run: BlockId,
+    /// The place of the last page there, by which the window is found again.
+    last: Place,
 }
 
 impl Coordinator {
@@ -55,6 +81,193 @@ impl Coordinator {
             }
         });
         best
+    }
+
+    /// Claims addresses for the memory of a job: for a new window over what is gathered and new pages, or for what goes
+    /// behind the last bytes of a kept window.
+    ///
+    /// # Panics
+    ///
+    /// If there are not enough.
+    pub(super) fn claim_addresses_for(&mut self, job: &mut Job, gathered: &Gathered, shards: &mut dyn Shards) {
+        let shard = job.taker.shard;
+        let nowhere = Place { shard, slot: Slot(0), offset: 0 };
+        let (added, behind) = gathered.added();
+        let mut parts = self.parts_of(added, nowhere, shards);
+        let front = match (gathered.rear, added.first(), parts.first()) {
+            (None, Some(stretch), Some(part)) => stretch.home.offset - part.home.offset,
+            _ => 0,
+        };
+        if let Some(grown) = &mut job.growth {
+            (grown.bytes, grown.is_last_behind) = (gathered.missing, gathered.is_last_behind);
+            parts.extend(grown.parts(shard));
+        }
+        parts.extend(self.parts_of(behind, nowhere, shards));
+        let length: u64 = parts.iter().map(|part| part.bytes).sum();
+        let (rear, (block, slot, offset)) = match gathered.rear {
+            None => {
+                let addresses = shards.with(shard, |shard| shard.claim_vacant(length));
+                (None, addresses.unwrap_or_else(|| panic!("no {length} bytes of addresses for a window")))
+            }
+            Some((id, bytes)) => {
+                self.paging.windows.note_use(id);
+                let window = &self.paging.windows[id];
+                let (end, slot) = (window.end(), window.begin().slot);
+                let Some(last) = window.parts.last().map(|part| part.at) else { panic!("window {} is empty", id.0) };
+                shards.with(shard, |shard| {
+                    let Some((block, room)) = shard.room_behind(window.head, end) else {
+                        panic!("no room behind {last:?}")
+                    };
+                    assert!(length <= room, "{length} bytes of addresses behind {last:?}, where {room} are vacant");
+                    shard.claim_behind(block, length);
+                    let run = shard.claim_run(window.head, end - bytes, bytes);
+                    (Some(Rear { run, last }), (block, slot, end))
+                })
+            }
+        };
+        let mut at = offset;
+        for part in &mut parts {
+            part.at = Place { shard, slot, offset: at };
+            at += part.bytes;
+        }
+        job.target = Target::Window(Making { rear, block, front, parts });
+    }
+
+    /// Notes that a window is made or lengthened, and returns the claimed part of it that the request gets.
+    pub(super) fn made(&mut self, shard: ShardId, making: Making, shards: &mut dyn Shards) -> BlockId {
+        let Making { rear, block, front, parts } = making;
+        match rear {
+            Some(Rear { run, last }) => {
+                self.lengthen(last, parts);
+                shards.with(shard, |shard| shard.join_claimed(run, block));
+                run
+            }
+            None => {
+                self.paging.windows.insert(shard, block, parts);
+                shards.with(shard, |shard| shard.begin_window(block, front))
+            }
+        }
+    }
+
+    /// Adds pages to the window whose last page is mapped at a place.
+    fn lengthen(&mut self, last: Place, parts: Vec<Part>) {
+        let Some((id, _)) = self.paging.windows.at(last) else { panic!("no window ends at {last:?}") };
+        self.paging.windows.lengthen(id, parts);
+    }
+
+    /// Gives up the addresses of a window. The pages that are mapped there already are kept.
+    pub(super) fn unmake(&mut self, shard: ShardId, making: Making, shards: &mut dyn Shards) {
+        let Making { rear, block, front, mut parts } = making;
+        let mapped = parts.iter().take_while(|part| self.pages[part.page].windows.contains(&part.at)).count();
+        parts.truncate(mapped);
+        let bytes = parts.iter().map(|part| part.bytes).sum();
+        let is_kept = shards.with(shard, |shard| {
+            rear.iter().for_each(|rear| shard.unclaim_run(rear.run));
+            shard.keep_mapped(block, bytes)
+        });
+        if is_kept {
+            let run = match &rear {
+                Some(Rear { last, .. }) => {
+                    self.lengthen(*last, parts);
+                    block
+                }
+                None => self.made(shard, Making { rear: None, block, front, parts }, shards),
+            };
+            shards.with(shard, |shard| shard.unclaim_run(run));
+        }
+    }
+
+    /// Ends windows of the shards that are asked, those first that were not used for longest, until the addresses that
+    /// are free by that, or the mappings that ended, suffice. Returns the calls that unmap the pages.
+    pub(super) fn calls_to_end(
+        &mut self,
+        is_asked: impl Fn(ShardId) -> bool,
+        suffice: impl Fn(u64, usize) -> bool,
+        shards: &mut dyn Shards,
+    ) -> Vec<PageCall> {
+        let (mut calls, mut freed, mut looked) = (Vec::new(), 0, None);
+        while !suffice(freed, calls.len())
+            && let Some(next @ (_, id)) = self.paging.windows.least_used(looked)
+        {
+            looked = Some(next);
+            let window = &self.paging.windows[id];
+            let length = window.bytes;
+            if is_asked(window.shard) && self.may_end(id, shards) {
+                freed += length;
+                calls.append(&mut self.end_window(id, shards));
+            }
+        }
+        calls
+    }
+
+    /// Returns whether a window can end: nothing of it is in use, all work through it is over, and no graph may use its
+    /// addresses, as one may in a held pool.
+    fn may_end(&self, id: WindowId, shards: &mut dyn Shards) -> bool {
+        let window = &self.paging.windows[id];
+        let (head, end) = (window.head, window.end());
+        self.may_release(window.shard)
+            && shards.with(window.shard, |shard| {
+                let mut points = shard.window_points(head);
+                shard.is_idle_window(head, end) && points.all(|point| self.pending.is_reached(point))
+            })
+    }
+
+    /// Returns whether a page that is free, and whose last use is over, can be taken out of its windows: none of them
+    /// is ending already. What was done through windows comes before that last use.
+    pub(crate) fn can_leave_windows(&self, page: PageId) -> bool {
+        self.pages[page].windows.iter().all(|&at| self.paging.windows.at(at).is_some())
+    }
+
+    /// Takes a page out of all windows. Returns the calls that unmap it there.
+    pub(crate) fn calls_to_leave_windows(&mut self, page: PageId, shards: &mut dyn Shards) -> Vec<PageCall> {
+        let mut calls = Vec::new();
+        for at in self.pages[page].windows.clone() {
+            // A window that ended has lost the page already.
+            if let Some((id, part)) = self.paging.windows.at(at) {
+                let window = &self.paging.windows[id];
+                let (head, bytes, has_rest) = (window.head, window.parts[part].bytes, part + 1 < window.parts.len());
+                let (block, behind) = shards.with(at.shard, |shard| {
+                    shard.page_leaves(at);
+                    shard.take_out(head, (at.offset, bytes), has_rest)
+                });
+                self.paging.windows.take_out(id, part, behind);
+                self.paging.ending.push((at.shard, block));
+                calls.push(PageCall::Unmap { page, at });
+            }
+        }
+        calls
+    }
+
+    /// Ends a window of which nothing is in use. Returns the calls that unmap its pages.
+    fn end_window(&mut self, id: WindowId, shards: &mut dyn Shards) -> Vec<PageCall> {
+        let window = self.paging.windows.remove(id);
+        self.paging.ending.push((window.shard, window.head));
+        let leave = |part: &Part| {
+            shards.with(part.at.shard, |shard| shard.page_leaves(part.at));
+            PageCall::Unmap { page: part.page, at: part.at }
+        };
+        window.parts.iter().map(leave).collect()
+    }
+
+    /// Makes the addresses of windows vacant that have ended and whose pages are unmapped.
+    pub(crate) fn vacate_windows(&mut self, shards: &mut dyn Shards) {
+        self.paging.ending.retain(|&(id, block)| {
+            let is_bare = shards.with(id, |shard| shard.is_bare_window(block));
+            if is_bare {
+                shards.with(id, |shard| shard.vacate_window(block));
+            }
+            !is_bare
+        });
+    }
+
+    /// Verifies that the book of windows agrees with itself and with the pages.
+    pub(crate) fn check_windows(&self) {
+        self.paging.windows.check();
+        for (_, window) in self.paging.windows.iter() {
+            for part in &window.parts {
+                assert!(self.pages[part.page].windows.contains(&part.at), "{part:?} of a window is not mapped");
+            }
+        }
     }
 }
 

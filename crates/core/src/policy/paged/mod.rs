@@ -2,42 +2,35 @@
 //!
 //! The streams of a pool have one home, and every page has one place there for its whole life. A request that gets no
 //! free block there at once comes here. One attempt ([`attempt`]) asks the streams how far they are, looks at the home
-//! ([`overview`]), and takes the first way ([`ways`]) that serves the request: [a free block](blocks) is used behind
-//! waits, the home grows within the slack, a window that was [`kept`] is used again, [`pieces`] of free memory, listed
-//! as [`tiles`], are [gathered](gather) in a new window. A [`job`] claims what that needs, has the driver calls made,
-//! and books what they changed. An attempt that cannot be served waits for the [`oldest`] points and is made again,
-//! until nothing is left to wait for: [`climb`] is that ladder. [`waited`] remembers which points streams have waited
-//! for on the device. [`pace`] finds out whether streams run side by side. [`sizes`] determines how large pages are
-//! made, and how many are made before anything else.
+//! ([`overview`]), and takes the first way ([`ways`]) that serves the request: a free block, listed as [`tiles`], is
+//! used behind waits, the home grows within the slack, a window that was [`kept`] is used again, [`pieces`] of free
+//! memory are [gathered](gather) in a new window. A [`job`] claims what that needs, has the driver calls made, and
+//! books what they changed. An attempt that cannot be served waits for the oldest points and is made again, until
+//! nothing is left to wait for ([`climb`]). [`pace`] finds out whether streams run side by side. [`sizes`] determines
+//! how large pages are made, and how many are made before anything else.
 
 mod attempt;
-mod blocks;
 mod climb;
 mod delay;
-mod ended;
 mod gather;
 mod gathered;
 mod idle;
 mod job;
 mod kept;
-mod making;
-mod oldest;
-mod order;
 mod overview;
 mod pace;
 mod pieces;
 mod sizes;
 mod tiles;
-mod waited;
 mod ways;
 
-pub(crate) use climb::Climb;
-pub(crate) use job::{Job, Work};
+pub(crate) use climb::{Knows, Lacks, Times};
+pub(crate) use job::Job;
 pub(crate) use sizes::least as least_page_bytes;
 
 use alloc::vec::Vec;
 
-use super::{Choice, Collects, Keeps, Policy, Room, Source, Traits, Variant};
+use super::Policy;
 use crate::books::Windows;
 use crate::ids::{BlockId, ShardId};
 use crate::stats::PageStats;
@@ -62,50 +55,13 @@ impl Growth {
     }
 }
 
-impl Policy {
-    /// The slack of `paged` where none is set: 5 %.
-    pub const DEFAULT_SLACK: f64 = 0.05;
-
-    /// Returns `paged` with the slack that it has where none is set.
-    pub const fn paged(growth: Growth) -> Policy {
-        Policy::Paged { growth, slack: Self::DEFAULT_SLACK }
-    }
-}
-
-/// The folder.
-pub(super) struct Paged;
-
-impl Room for Paged {
-    fn name(&self) -> &'static str {
-        "paged"
-    }
-
-    fn variants(&self) -> &'static [Variant] {
-        const BALANCED: Variant = Variant { name: "paged", policy: Policy::paged(Growth::Balanced) };
-        const TIGHT: Variant = Variant { name: "tight", policy: Policy::paged(Growth::Tight) };
-        &[BALANCED, TIGHT]
-    }
-
-    fn choose(&self, choice: &Choice) -> Policy {
-        Policy::Paged { growth: choice.growth, slack: choice.slack.unwrap_or(Policy::DEFAULT_SLACK) }
-    }
-
-    fn describe(&self, policy: Policy) -> Option<(Traits, Choice)> {
-        let Policy::Paged { growth, slack } = policy else { return None };
-        let traits =
-            Traits { source: Source::Pages, collects: Collects::Garbage, keeps: Keeps::Freed, slack: Some(slack) };
-        let slack = (slack != Policy::DEFAULT_SLACK).then_some(slack);
-        Some((traits, Choice { growth, slack, ..Choice::default() }))
-    }
-}
-
 /// What `paged` remembers about the whole device.
 #[derive(Default)]
 pub(crate) struct Paging {
     growth: Growth,
     slack: sizes::Slack,
     pub(crate) windows: Windows,
-    waited: waited::Waited,
+    waited: tiles::Waited,
     pub(crate) pace: pace::Pace,
     /// Addresses that windows have lost, whose pages are being unmapped: the shard and the block.
     ending: Vec<(ShardId, BlockId)>,

@@ -1,15 +1,21 @@
-//! The free memory of a home, and when each part of it can be used.
+//! The free memory of a home, when each part of it can be used, and free blocks that serve a request where they lie,
+//! without any page call.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 
-use super::climb::Climb;
+use super::climb::{Climb, Lacks};
+use super::job::{Job, Target};
+use super::ways::Way;
+use crate::books::Points;
 use crate::coordinator::plan::Plan;
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{Place, ShardId};
+use crate::ids::{Place, ShardId, Side};
 use crate::looks;
 use crate::shard::{Shard, Tile};
+use crate::size::Want;
 
 /// The time at which free memory can be used by a stream, at other addresses than before.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -27,8 +33,10 @@ pub(super) enum When {
 pub(super) struct Taker {
     pub(super) shard: ShardId,
     pub(super) stream: StreamId,
-    /// Whether it can wait for other streams now.
-    pub(super) can_wait: bool,
+    /// What it requests.
+    pub(super) want: Want,
+    /// What it has to do without.
+    pub(super) lacks: Lacks,
     /// Whether what it does is captured, or may be: then no wait may be queued, and one that was queued before orders
     /// nothing in the graph.
     pub(super) is_capturing: bool,
@@ -60,13 +68,36 @@ impl Tiles {
     }
 }
 
+/// The points that streams have waited for on the device, as no stream waits twice for the same: for each pair of
+/// streams the last point of the second that the first has waited for, and the tick of the first that covers that wait.
+#[derive(Debug, Default)]
+pub(super) struct Waited(BTreeMap<(StreamId, StreamId), (Tick, Tick)>);
+
+impl Waited {
+    /// Notes that a stream waits for a point. `covered` is a tick of the stream that covers the wait.
+    pub(super) fn note(&mut self, stream: StreamId, point: Point, covered: Tick) {
+        let known = self.0.entry((stream, point.stream)).or_default();
+        if point.tick >= known.0 {
+            *known = (point.tick, covered);
+        }
+    }
+
+    /// Returns a tick of the stream that covers a wait for the point, if it has waited for it.
+    pub(super) fn covering(&self, stream: StreamId, point: Point) -> Option<Tick> {
+        self.0.get(&(stream, point.stream)).filter(|(tick, _)| *tick >= point.tick).map(|&(_, covered)| covered)
+    }
+}
+
+/// The number of free blocks that a request looks at.
+const LOOKS_MAX: usize = 32;
+
 impl Coordinator {
     /// Returns the stream that a plan requests memory for.
     pub(super) fn taker(&self, climb: &Climb, plan: &Plan) -> Taker {
-        let (shard, _) = plan.request.allocation();
-        let stream = self.requester_of(plan).stream;
-        let (can_wait, is_capturing) = (!climb.knows.lacks.waits, self.is_capturing(stream, shard));
-        Taker { shard, stream, can_wait, is_capturing, open: plan.request.open, creates_up_to: 0 }
+        let (shard, want) = plan.request.allocation();
+        let (stream, lacks) = (self.requester_of(plan).stream, climb.knows.lacks);
+        let (is_capturing, open) = (self.is_capturing(stream, shard), plan.request.open);
+        Taker { shard, stream, want, lacks, is_capturing, open, creates_up_to: 0 }
     }
 
     /// Returns the free memory at home that can be used at `latest`: free blocks, and the parts of those that cannot be
@@ -157,7 +188,133 @@ impl Coordinator {
         }
         // Where a stream's own work is not in order, a wait for another one says nothing of what it did before itself.
         let has_waits = self.facts.stream_wait && self.reuse_anywhere() == Reuse::InOrder;
-        let can_wait = has_waits && taker.can_wait && self.pending.can_be_waited_for(until);
+        let can_wait = has_waits && !taker.lacks.waits && self.pending.can_be_waited_for(until);
         if can_wait { When::BehindWait } else { When::Later }
+    }
+
+    /// Serves a request from a free block of the large side. If only what is ready may be used: from any part of it,
+    /// the shortest that the stream itself used last, or else the shortest of all. Behind waits: from the one that
+    /// fits best, or from the one that is ready `soonest`, whose streams are fewest ticks behind. Looks at few blocks.
+    pub(super) fn block_way(
+        &mut self,
+        (taker, latest): (Taker, When),
+        soonest: bool,
+        shards: &mut dyn Shards,
+    ) -> Option<Way> {
+        let want = taker.want;
+        let tile = shards.with(taker.shard, |shard| {
+            let tiles = shard.tiles_at_least(want.rounded).take(LOOKS_MAX);
+            let mut parts = tiles.filter_map(|tile| self.first_part((taker, latest), shard, &tile, want.rounded));
+            match latest {
+                When::Now => parts.min_by_key(|part| (part.point.stream != taker.stream, part.end - part.begin)),
+                _ if soonest => parts.min_by_key(|part| self.ticks_behind(taker, shard, part, want.rounded)),
+                _ => parts.next(),
+            }
+        })?;
+        Some(self.take(&tile, (Side::Large, want.rounded), taker, shards))
+    }
+
+    /// Returns by how many ticks another stream is behind with its use of the front of free memory, at most.
+    fn ticks_behind(&self, taker: Taker, shard: &Shard, tile: &Tile, bytes: u64) -> u64 {
+        let behind = |point: Point| match point.stream == taker.stream {
+            true => 0,
+            false => point.tick.0.saturating_sub(self.pending.reached(point.stream).0),
+        };
+        if !tile.is_marked {
+            return behind(tile.point);
+        }
+        let parts = shard.guarded_parts_of(tile.slot, (tile.begin, tile.begin + bytes));
+        parts.flat_map(|(part, _)| part.points.iter().map(behind)).max().unwrap_or(0)
+    }
+
+    /// Serves a small request from a part of a block of the small side that can be used at `latest`, or of a slab that
+    /// can. Looks at few blocks.
+    pub(super) fn small_way(&mut self, by: (Taker, When), shards: &mut dyn Shards) -> Option<Way> {
+        let (taker, want) = (by.0, by.0.want);
+        let tile = shards.with(taker.shard, |shard| {
+            let small = shard.small_tiles_at_least(want.rounded, taker.stream).take(LOOKS_MAX);
+            self.small_part(by, shard, small.chain(shard.slabs().take(LOOKS_MAX)))
+        })?;
+        Some(self.take(&tile, (Side::Small, want.rounded), taker, shards))
+    }
+
+    /// Serves a small request from the slab of another stream, behind waits. Costs a look at each free small block that
+    /// is long enough.
+    pub(super) fn other_slab_way(&mut self, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
+        let (by, want) = ((taker, When::BehindWait), taker.want);
+        let tile = shards
+            .with(taker.shard, |shard| self.small_part(by, shard, shard.any_small_tiles_at_least(want.rounded)))?;
+        Some(self.take(&tile, (Side::Small, want.rounded), taker, shards))
+    }
+
+    /// Returns the first part of some free blocks where a small block fits that a stream can use at `latest`.
+    fn small_part(&self, by: (Taker, When), shard: &Shard, mut tiles: impl Iterator<Item = Tile>) -> Option<Tile> {
+        let want = by.0.want;
+        let place = |tile: Tile, begin: u64, end: u64| {
+            let at = match tile.side {
+                Side::Small => (begin + want.rounded <= end).then_some(begin),
+                Side::Large => shard.within_slab((tile.begin, tile.end), (begin, end), want.rounded),
+            };
+            at.map(|begin| Tile { begin, end, ..tile })
+        };
+        tiles.find_map(|tile| self.find_part(by, shard, &tile, |begin, end| place(tile, begin, end)))
+    }
+
+    /// Claims what the block that is handed out will have: some bytes at the front of a free block, or a small block in
+    /// a slab, or in one that a free block of the large side has.
+    fn take(&mut self, tile: &Tile, (side, bytes): (Side, u64), taker: Taker, shards: &mut dyn Shards) -> Way {
+        let mut job = Job::new(taker, self.pending.reached(taker.stream));
+        job.target = Target::Free(side);
+        let claimed = shards.with(taker.shard, |shard| match side {
+            Side::Small => shard.claim_small(tile, bytes, taker.stream),
+            Side::Large => shard.claim_part(tile, tile.begin, tile.begin + bytes),
+        });
+        let claimed = claimed.and_then(|claimed| self.keep_if_usable(&mut job, claimed, shards));
+        job.pieces.extend(claimed);
+        if job.pieces.is_empty() { Way::Spoiled(job) } else { Way::Job(job) }
+    }
+
+    /// Returns for each stream the first point that freed memory waits for, whether inside its block or as the last use
+    /// of memory that could be gathered, or as a guard. Leaves out what does not keep `taker` from using free memory,
+    /// and held pools that are not the taker's, whose memory neither serves it nor goes back.
+    pub(super) fn oldest_points(&self, taker: Taker, shards: &mut dyn Shards) -> Points {
+        let mut points = Points::default();
+        let lower = |points: &mut Points, point| {
+            if !self.pending.is_reached(point) {
+                points.min(point);
+            }
+        };
+        self.pending.first().iter().for_each(|point| lower(&mut points, point));
+        let granularity = self.granularity();
+        let of = self.pool_of(taker.shard);
+        for id in self.shard_ids().filter(|&id| self.pool_of(id) == of || self.may_release(id)) {
+            shards.with(id, |shard| {
+                shard.settling_from().into_iter().for_each(|point| lower(&mut points, point));
+                let free = shard.free_with_pages(granularity).map(|block| shard.last_point(block));
+                for point in shard.guard_points().chain(free) {
+                    if self.when(taker, point) > When::Now {
+                        lower(&mut points, point);
+                    }
+                }
+            });
+        }
+        points
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_covers_what_came_before_on_the_same_stream() {
+        let at = |stream, tick| Point { stream: StreamId(stream), tick: Tick(tick) };
+        let mut waited = Waited::default();
+        waited.note(StreamId(0), at(1, 5), Tick(9));
+        waited.note(StreamId(0), at(1, 3), Tick(11));
+        assert_eq!(waited.covering(StreamId(0), at(1, 5)), Some(Tick(9)));
+        assert_eq!(waited.covering(StreamId(0), at(1, 6)), None);
+        assert_eq!(waited.covering(StreamId(1), at(1, 5)), None);
+        assert_eq!(waited.covering(StreamId(0), at(2, 1)), None);
     }
 }

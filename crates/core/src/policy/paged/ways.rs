@@ -5,8 +5,8 @@
 //! on how far the device is: that is bounded, so it ends.
 //!
 //! ```text
-//! a free block ─▶ the home grows, within the slack ─▶ a kept window ─▶ free memory gathered
-//!   └▶ all free memory gathered, and what is missing created ─▶ the home grows by all of it ─▶ refused
+//! a free block ─▶ the home grows, within the slack ─▶ a kept window ─▶ free memory gathered, and what is missing
+//!   created ─▶ the home grows by all of it ─▶ refused
 //!
 //! balanced, while the device is behind, and streams run side by side, or little memory suffices:
 //! what is ready of a free block ─▶ the home grows, within the slack ─▶ what is ready, in a kept window
@@ -22,20 +22,19 @@ use alloc::vec::Vec;
 
 use super::climb::Climb;
 use super::gathered::Gathered;
-use super::job::{Job, spoiled};
+use super::job::{Job, Target};
 use super::overview::Overview;
 use super::pace::Spends;
 use super::sizes;
-use super::tiles::{Taker, Tiles, When};
-use crate::coordinator::calls::{Batch, Purpose};
+use super::tiles::{Taker, When};
+use crate::coordinator::calls::Purpose;
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::Plan;
 use crate::coordinator::step::{PageCall, Step};
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::Side;
-use crate::policy::{self, Addresses, exact_segment};
+use crate::ids::{ShardId, Side};
+use crate::policy::{Addresses, exact_segment};
 use crate::shard::Grant;
-use crate::size::Want;
 
 /// The number of times that the addresses of a stream may be as many as the device has bytes.
 const RANGES_MAX: u64 = 36;
@@ -63,54 +62,43 @@ impl Coordinator {
     /// Takes the first way that serves the request.
     pub(super) fn find_way(
         &mut self,
-        climb: Climb,
+        mut climb: Climb,
         overview: &Overview,
         plan: &mut Plan,
         shards: &mut dyn Shards,
     ) -> Option<Turned> {
+        let (shard, _) = plan.request.allocation();
         let way = self.first_way(&climb, overview, plan, shards)?;
         Some(match way {
-            Way::Job(job) => job.begin(climb).turn(),
+            Way::Job(job) => Phase::Window(Box::new(job), climb).turn(),
             Way::Spoiled(job) => {
-                self.give_up_window(super::Work::Order(Box::new(job)), plan, shards);
-                spoiled(climb, plan)
+                self.give_up_window(Box::new(job), plan, shards);
+                let next = if plan.standing.may_repeat() { climb } else { climb.refused() };
+                next.again().turn()
             }
-            Way::Range(addresses @ Addresses::Windows(bytes)) => {
-                let (shard, _) = plan.request.allocation();
-                let taken = shards.with(shard, |shard| shard.range_bytes());
-                let is_scarce =
-                    self.ranges.left() < bytes || taken / RANGES_MAX > self.headroom.total_bytes().max(bytes);
-                if !is_scarce {
-                    return Some(self.new_range_for(policy::Climb::Pages(climb), addresses, plan, shards));
-                }
-                let calls = self.calls_to_free_addresses(shard, bytes, shards);
+            Way::Range(Addresses::Windows(bytes)) if self.has_few_addresses(shard, bytes, shards) => {
+                let calls = self.calls_to_end(|of| of == shard, |freed, _| freed >= bytes, shards);
                 if calls.is_empty() {
-                    climb.without_windows().again().turn()
-                } else {
-                    Phase::call(Batch::new(calls, Purpose::EndWindows(policy::Climb::Pages(climb))))
+                    climb.knows.lacks.windows = true;
+                    return Some(climb.again().turn());
                 }
+                Phase::call(calls, Purpose::EndWindows(climb))
             }
-            Way::Found(grant) => {
-                let (shard, _) = plan.request.allocation();
-                Phase::end(Step::Grant(self.settled(shard, grant, shards)))
-            }
-            Way::Segment(bytes) => {
-                let (shard, _) = plan.request.allocation();
-                self.new_segment(shard, bytes, policy::Climb::Pages(climb), shards)
-            }
-            Way::End(calls) => Phase::call(Batch::new(calls, Purpose::EndWindows(policy::Climb::Pages(climb)))),
+            Way::Range(addresses) => self.new_range(climb, addresses, plan, shards),
+            Way::Found(grant) => Phase::end(Step::Grant(self.settled(shard, grant, shards))),
+            Way::Segment(bytes) => self.new_segment(shard, bytes, climb, shards),
+            Way::End(calls) => Phase::call(calls, Purpose::EndWindows(climb)),
             Way::Budget => climb.again().after(Step::Budget),
-            Way::Range(addresses) => self.new_range_for(policy::Climb::Pages(climb), addresses, plan, shards),
         })
     }
 
-    fn first_way(
-        &mut self,
-        climb: &Climb,
-        overview: &Overview,
-        plan: &mut Plan,
-        shards: &mut dyn Shards,
-    ) -> Option<Way> {
+    /// Returns whether a shard gets no more addresses for windows while there are windows that can end.
+    fn has_few_addresses(&self, shard: ShardId, bytes: u64, shards: &mut dyn Shards) -> bool {
+        let taken = shards.with(shard, |shard| shard.range_bytes());
+        self.ranges.left() < bytes || taken / RANGES_MAX > self.headroom.total_bytes().max(bytes)
+    }
+
+    fn first_way(&mut self, climb: &Climb, overview: &Overview, plan: &Plan, shards: &mut dyn Shards) -> Option<Way> {
         let (shard, want) = plan.request.allocation();
         if climb.knows.lacks.homes {
             let (clock, by) = (plan.request.clock(), self.requester_of(plan));
@@ -135,60 +123,40 @@ impl Coordinator {
             Spends::Much => true,
         };
         let first = if cautious { When::Now } else { When::BehindWait };
-        let way = match (is_large, cautious) {
-            (true, true) => self.ready_way(&want, taker, shards),
-            (true, false) => self.block_way(&want, taker, shards),
+        let way = match is_large {
+            true => self.block_way((taker, first), false, shards),
             // What is ready behind bytes that are still in use serves before a new page does.
-            (false, _) => self.small_way(&want, (taker, When::Now), shards),
+            false => self.small_way((taker, When::Now), shards),
         };
+        let way = way.or_else(|| self.grow_home((taker, first), eager, shards));
         if way.is_some() {
             return way;
         }
-        if let Some(way) = self.grow_home(climb, &want, (taker, first), eager, shards) {
-            return Some(way);
-        }
         if cautious {
-            if is_large && let Some(way) = self.window_way(climb, &want, (taker, When::Now), shards) {
-                return Some(way);
-            }
-            if let Some(way) = self.grow_home(climb, &want, (taker, When::Now), left(cap, reserved), shards) {
-                return Some(way);
+            let way = is_large.then(|| self.window_way((taker, When::Now), 0, shards)).flatten();
+            let most = left(cap, reserved);
+            let way = way.or_else(|| self.grow_home((taker, When::Now), most, shards));
+            if way.is_some() {
+                return way;
             }
         }
-        if is_large {
-            if cautious && let Some(way) = self.soonest_way(&want, taker, shards) {
-                return Some(way);
-            }
-            if let Some(way) = self.window_way(climb, &want, (taker, When::BehindWait), shards) {
-                return Some(way);
-            }
-            if let Some(way) = self.gather_and_grow(climb, &want, taker, room, shards) {
-                return Some(way);
-            }
-        } else if let Some(way) = self.small_way(&want, (taker, When::BehindWait), shards) {
-            return Some(way);
+        let behind = (taker, When::BehindWait);
+        if !is_large {
+            let way = self.small_way(behind, shards);
+            let way = way.or_else(|| self.grow_home(behind, room, shards));
+            // The slab of another stream, or a block of the large side, comes rather than nothing.
+            let way = way.or_else(|| self.other_slab_way(taker, shards));
+            return way.or_else(|| self.block_way(behind, false, shards));
         }
-        if let Some(way) = self.grow_home(climb, &want, (taker, When::BehindWait), room, shards) {
-            return Some(way);
-        }
-        if is_large {
-            return None;
-        }
-        // A small request gets a block in the slab of another stream, or one of the large side, rather than none.
-        self.other_slab_way(&want, taker, shards).or_else(|| self.block_way(&want, taker, shards))
+        let way = cautious.then(|| self.block_way(behind, true, shards)).flatten();
+        let way = way.or_else(|| self.window_way(behind, room, shards));
+        way.or_else(|| self.grow_home(behind, room, shards))
     }
 
     /// Lets the home grow by what the request needs, if that is at most `most` bytes. The free block in front of the
     /// new pages is part of it if it can be used at `latest`.
-    fn grow_home(
-        &mut self,
-        climb: &Climb,
-        want: &Want,
-        (taker, latest): (Taker, When),
-        most: u64,
-        shards: &mut dyn Shards,
-    ) -> Option<Way> {
-        let unit = sizes::least(self.granularity());
+    fn grow_home(&mut self, (taker, latest): (Taker, When), most: u64, shards: &mut dyn Shards) -> Option<Way> {
+        let (want, lacks, unit) = (taker.want, taker.lacks, sizes::least(self.granularity()));
         if most < unit {
             return None;
         }
@@ -203,24 +171,24 @@ impl Coordinator {
             growth = shards.with(taker.shard, |shard| shard.growth(bytes, false));
         }
         let Some(growth) = growth else {
-            let new = match climb.knows.lacks.homes {
+            let new = match lacks.homes {
                 // A segment has no more than the request needs: it serves this stream alone.
-                true => Way::Segment(exact_segment(want)),
+                true => Way::Segment(exact_segment(&want)),
                 false => Way::Range(Addresses::Home(bytes.next_multiple_of(unit))),
             };
             let fits = bytes.next_multiple_of(unit) <= most;
-            return fits.then_some(if climb.knows.lacks.budget { Way::Budget } else { new });
+            return fits.then_some(if lacks.budget { Way::Budget } else { new });
         };
         let missing = growth.missing.next_multiple_of(unit);
         if missing > most || growth.begin + missing > growth.limit {
             return None;
         }
-        if climb.knows.lacks.budget {
+        if lacks.budget {
             return Some(Way::Budget);
         }
         let sizes = self.page_sizes(want.side, missing);
         let mut job = Job::new(taker, self.pending.reached(taker.stream));
-        let claimed = self.claim_ground(&mut job, &growth, (&sizes, 0), shards);
+        let claimed = self.claim_ground(&mut job, &growth, &sizes, shards);
         Some(if claimed { Way::Job(job) } else { Way::Spoiled(job) })
     }
 
@@ -234,14 +202,9 @@ impl Coordinator {
     }
 
     /// Serves a large request from free memory through a kept window or, unless only what is ready now may be used, a
-    /// new one.
-    fn window_way(
-        &mut self,
-        climb: &Climb,
-        want: &Want,
-        (taker, latest): (Taker, When),
-        shards: &mut dyn Shards,
-    ) -> Option<Way> {
+    /// new one over all that is free. The home grows by what is missing for that, if it is at most `room` bytes.
+    fn window_way(&mut self, (taker, latest): (Taker, When), room: u64, shards: &mut dyn Shards) -> Option<Way> {
+        let (want, lacks) = (taker.want, taker.lacks);
         let tiles = &self.tiles_of((taker, latest), shards);
         if tiles.is_empty() {
             return None;
@@ -252,67 +215,39 @@ impl Coordinator {
             if !self.claim_stretches(&mut job, &run.stretches, tiles, shards) {
                 return Some(Way::Spoiled(job));
             }
-            self.claim_kept(&mut job, window, (run.offset, want.rounded), shards);
+            self.paging.windows.note_use(window);
+            let head = self.paging.windows[window].head;
+            let run = shards.with(taker.shard, |shard| shard.claim_run(head, run.offset, want.rounded));
+            job.target = Target::Kept(run);
             return Some(Way::Job(job));
         }
-        if latest == When::Now || climb.knows.lacks.windows || !self.has_windows() {
+        if latest == When::Now || lacks.windows || !self.has_windows() {
             return None;
         }
         let gathered = self.gather_best((taker, want.rounded), tiles, idle.as_ref(), shards);
-        if gathered.missing > 0 {
-            return None;
-        }
-        if let Some(lack) = self.lacks_room_for(&gathered, &[], taker, shards) {
-            return Some(lack);
-        }
-        Some(self.new_window(job, &gathered, tiles, shards))
-    }
-
-    /// Gathers all memory that is free, and lets the home grow by the rest, if that is at most `room` bytes.
-    fn gather_and_grow(
-        &mut self,
-        climb: &Climb,
-        want: &Want,
-        taker: Taker,
-        room: u64,
-        shards: &mut dyn Shards,
-    ) -> Option<Way> {
-        if climb.knows.lacks.windows || !self.has_windows() {
-            return None;
-        }
-        let tiles = self.tiles_of((taker, When::BehindWait), shards);
-        let idle = self.paging.windows.has_any(taker.shard).then(|| self.idle_pages(taker.shard, &tiles, shards));
-        let gathered = self.gather_best((taker, want.rounded), &tiles, idle.as_ref(), shards);
         let created = self.created_for(&gathered);
         if gathered.stretches.is_empty() || created > room {
             return None;
         }
-        let mut job = Job::new(taker, self.pending.reached(taker.stream));
-        if created == 0 {
-            // Another thread has freed what was missing since the last look.
-            let lack = self.lacks_room_for(&gathered, &[], taker, shards);
-            return lack.or_else(|| Some(self.new_window(job, &gathered, &tiles, shards)));
-        }
-        if climb.knows.lacks.budget {
+        if created > 0 && lacks.budget {
             return Some(Way::Budget);
         }
-        let Some(growth) = shards.with(taker.shard, |shard| shard.growth(created, false)) else {
-            return (!climb.knows.lacks.homes).then_some(Way::Range(Addresses::Home(created)));
-        };
+        let growth = (created > 0).then(|| shards.with(taker.shard, |shard| shard.growth(created, false)));
+        if let Some(None) = growth {
+            return (!lacks.homes).then_some(Way::Range(Addresses::Home(created)));
+        }
         let sizes = self.page_sizes(Side::Large, created);
         if let Some(lack) = self.lacks_room_for(&gathered, &sizes, taker, shards) {
             return Some(lack);
         }
-        if !self.claim_ground(&mut job, &growth, (&sizes, gathered.missing), shards) {
+        if let Some(growth) = growth.flatten()
+            && !self.claim_ground(&mut job, &growth, &sizes, shards)
+        {
             return Some(Way::Spoiled(job));
         }
-        Some(self.new_window(job, &gathered, &tiles, shards))
-    }
-
-    fn new_window(&mut self, mut job: Job, gathered: &Gathered, tiles: &Tiles, shards: &mut dyn Shards) -> Way {
-        self.claim_addresses_for(&mut job, gathered, shards);
+        self.claim_addresses_for(&mut job, &gathered, shards);
         let claimed = self.claim_stretches(&mut job, &gathered.stretches, tiles, shards);
-        if claimed { Way::Job(job) } else { Way::Spoiled(job) }
+        Some(if claimed { Way::Job(job) } else { Way::Spoiled(job) })
     }
 
     /// Returns what to do first if the taker has no addresses for a window over gathered memory and new pages of some
@@ -331,15 +266,15 @@ impl Coordinator {
         }
         let most = self.facts.pages.map_or(0, |pages| usize::try_from(pages.mappings).unwrap_or(usize::MAX));
         let mappings = self.paging.windows.mappings() + gathered.pages + created.len();
-        let calls = self.calls_to_end_mappings(mappings.saturating_sub(most), shards);
+        let calls = self.calls_to_end(|_| true, |_, ended| ended >= mappings.saturating_sub(most), shards);
         (!calls.is_empty()).then_some(Way::End(calls))
     }
 
     /// Returns whether all idle pages can be gathered for a request, so that releasing them would not help it. Spare
     /// pages have no home and cannot be gathered, and nor can segments. Where a new page has no addresses, idle pages
     /// are not gathered with any, and a segment serves once they went back.
-    pub(super) fn gathers_all(&self, climb: &Climb, plan: &Plan) -> bool {
-        let (shard, want) = plan.request.allocation();
+    pub(super) fn gathers_all(&self, taker: Taker) -> bool {
+        let Taker { shard, want, lacks, .. } = taker;
         let same_pool = self.shard_ids().all(|id| self.pool_of(id) == self.pool_of(shard));
         let has_spare = self.pages.spare().next().is_some();
         let in_pages = || self.pages.iter().map(|(_, page)| page.bytes).sum::<u64>();
@@ -347,8 +282,8 @@ impl Coordinator {
             && !has_spare
             && in_pages() == self.reserved_bytes()
             && self.has_windows()
-            && !climb.knows.lacks.windows
-            && !climb.knows.lacks.homes
+            && !lacks.windows
+            && !lacks.homes
             && want.side == Side::Large
     }
 

@@ -1,0 +1,311 @@
+//! The release of memory: what was chosen is waited for, and given to the driver one call at a time.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use millpond_backend::StreamId;
+
+use super::calls::Purpose;
+use super::phase::{Asked, Phase, Turned};
+use super::plan::{Goal, Plan};
+use super::step::{PageCall, Step};
+use super::{Coordinator, Shards};
+use crate::books::Points;
+use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
+use crate::plant::Plant;
+use crate::segment::Mapping;
+
+/// A release in progress: of whole segments, and of the pages inside blocks of expandable ones. Its candidates are
+/// claimed, so that no other plan can take them meanwhile.
+#[derive(Debug)]
+pub(crate) struct Sweep {
+    candidates: VecDeque<(ShardId, BlockId)>,
+    /// Whether spare pages go before the candidates.
+    with_spare: bool,
+    /// The sweep stops, though it has candidates left, once no more than this number of bytes are reserved.
+    down_to: u64,
+    stage: Stage,
+}
+
+/// What a sweep does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// It waits for the last uses of all that is to be released.
+    Wait,
+    /// It releases the spare pages, if they go.
+    Spare,
+    /// It releases the range that the last unmap left without memory, unless other plans have put memory there since.
+    Emptied { shard: ShardId, slot: Slot, id: SegmentId },
+    /// It releases the first candidate.
+    Next,
+    /// The stream of the first candidate was synchronised, as is required before its pages are unmapped.
+    Synchronized,
+}
+
+impl Sweep {
+    /// Returns the sweep of these claimed blocks, which first waits for their last uses.
+    pub(crate) fn waiting(blocks: Vec<(ShardId, BlockId)>) -> Self {
+        Self { stage: Stage::Wait, ..Self::idle(blocks) }
+    }
+
+    /// Returns the sweep of these claimed blocks, of which those that are in use stay.
+    pub(crate) fn idle(blocks: Vec<(ShardId, BlockId)>) -> Self {
+        Self { candidates: blocks.into(), with_spare: false, down_to: 0, stage: Stage::Next }
+    }
+
+    /// Returns the number of bytes that are still to be released, where this many are reserved.
+    fn excess(&self, reserved: u64) -> u64 {
+        reserved.saturating_sub(self.down_to)
+    }
+
+    /// Returns the phase that sweeps, or the one that follows if there is nothing to release.
+    pub(crate) fn then(self, then: Phase) -> Phase {
+        if self.candidates.is_empty() && !self.with_spare {
+            return then;
+        }
+        Phase::Sweep(self, Box::new(then))
+    }
+
+    /// Gives all claims back.
+    pub(super) fn give_up(self, clocks: [u64; 2], shards: &mut dyn Shards) {
+        for (id, block) in self.candidates {
+            shards.with(id, |shard| shard.unclaim(block, clocks));
+        }
+    }
+}
+
+impl Coordinator {
+    /// Has a sweep go on.
+    pub(super) fn sweep_on(
+        &mut self,
+        mut sweep: Sweep,
+        then: Box<Phase>,
+        plan: &mut Plan,
+        shards: &mut dyn Shards,
+    ) -> Turned {
+        match sweep.stage {
+            Stage::Wait => {
+                sweep.stage = Stage::Spare;
+                let points = self.last_uses(&sweep, shards);
+                let phase = Phase::Sweep(sweep, then);
+                if points.is_empty() { phase.turn() } else { phase.after(Step::Wait(points.into_vec())) }
+            }
+            Stage::Spare => {
+                sweep.stage = Stage::Next;
+                let (mut calls, mut left) = (Vec::new(), sweep.excess(self.reserved_bytes()));
+                for page in if sweep.with_spare { self.pages.take_spare() } else { Vec::new() } {
+                    if left == 0 {
+                        self.pages.put_aside(page);
+                        continue;
+                    }
+                    left = left.saturating_sub(self.pages[page].bytes);
+                    calls.append(&mut self.calls_to_release(page, shards));
+                }
+                match calls.is_empty() {
+                    true => Phase::Sweep(sweep, then).turn(),
+                    false => Phase::call(calls, Purpose::GiveUp { of: None, sweep, then }),
+                }
+            }
+            Stage::Emptied { shard, slot, id } => {
+                sweep.stage = Stage::Next;
+                let then = Phase::Sweep(sweep, then);
+                if let Some(bytes) = shards.with(shard, |shard| shard.forget_empty(slot, id)) {
+                    self.ranges.lose(bytes);
+                    return release(shard, slot, Step::ReleaseRange { shard, slot }, then);
+                }
+                then.turn()
+            }
+            Stage::Next | Stage::Synchronized => self.release_next(sweep, then, plan, shards),
+        }
+    }
+
+    /// Releases the first candidate, or gives its claim back if it may not go.
+    fn release_next(&mut self, mut sweep: Sweep, then: Box<Phase>, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
+        let Some(&(shard, block)) = sweep.candidates.front() else { return then.turn() };
+        let excess = sweep.excess(self.reserved_bytes());
+        let done = excess == 0;
+        let has_pages = shards.with(shard, |s| s.whole_pages(block).is_some());
+        let is_captured = self.pending.is_captured(self.stream_of(shard));
+        if has_pages && self.traits.synchronizes() && sweep.stage == Stage::Next && !done && !is_captured {
+            // PyTorch unmaps once the stream has come to an end.
+            sweep.stage = Stage::Synchronized;
+            return Phase::Sweep(sweep, then).after(Step::Synchronize(self.stream_of(shard)));
+        }
+        sweep.stage = Stage::Next;
+        sweep.candidates.pop_front();
+        let last_uses =
+            shards.with(shard, |s| s.guards_of(block).iter().chain([s.last_point(block)]).collect::<Points>());
+        let is_unsynchronized = is_captured && has_pages && self.traits.synchronizes();
+        if done || is_unsynchronized || !last_uses.iter().all(|point| self.pending.is_reached(point)) {
+            // Work that was never submitted, or is being captured, may still touch it: it stays cached.
+            shards.with(shard, |s| s.unclaim(block, plan.request.clocks));
+            return Phase::Sweep(sweep, then).turn();
+        }
+        if has_pages {
+            // As many neighbouring pages as are to go that are in no window that is ending.
+            let whole: Vec<_> = shards.with(shard, |s| s.pages_in(block).collect());
+            let may_go = |page: &(u64, Mapping)| self.can_leave_windows(page.1.page);
+            let mut run = whole.into_iter().skip_while(|page| !may_go(page)).take_while(may_go);
+            let Some((offset, first)) = run.next() else {
+                shards.with(shard, |s| s.unclaim(block, plan.request.clocks));
+                return Phase::Sweep(sweep, then).turn();
+            };
+            let (mut bytes, mut pages) = (first.bytes, [first.page].to_vec());
+            while bytes < excess
+                && let Some((_, next)) = run.next()
+            {
+                bytes += next.bytes;
+                pages.push(next.page);
+            }
+            let block = shards.with(shard, |s| {
+                let block = s.carve(block, offset, bytes, plan.request.clocks);
+                s.take_guards(block);
+                block
+            });
+            let calls = pages.into_iter().flat_map(|page| self.calls_to_release(page, shards)).collect();
+            return Phase::call(calls, Purpose::GiveUp { of: Some((shard, block, bytes)), sweep, then });
+        }
+        let (slot, bytes, side) = shards.with(shard, |s| s.forget_whole(block));
+        let then = Phase::Sweep(sweep, then);
+        self.headroom.lose_segment(side, bytes);
+        self.pools.lose(self.pool_of(shard), side, bytes);
+        if self.settings.planted().is(Plant::LeakedSegment) {
+            return then.turn();
+        }
+        release(shard, slot, Step::Release { shard, slot, bytes }, then)
+    }
+
+    /// Notes that the driver has released spare pages, or unmapped and released the pages of a claimed block.
+    pub(super) fn given_up(
+        &mut self,
+        of: Option<(ShardId, BlockId, u64)>,
+        mut sweep: Sweep,
+        calls: &[PageCall],
+        plan: &mut Plan,
+        shards: &mut dyn Shards,
+    ) -> Sweep {
+        if of.is_none() {
+            for call in calls {
+                if let PageCall::Release { page } = *call {
+                    self.headroom.lose(self.pages[page].side, self.pages[page].bytes);
+                }
+            }
+        }
+        self.pages_released(calls, shards);
+        if let Some((shard, block, bytes)) = of {
+            let (side, emptied) = shards.with(shard, |s| s.unmapped_pages(block));
+            self.headroom.lose(side, bytes);
+            if let Some((slot, id)) = emptied {
+                sweep.stage = Stage::Emptied { shard, slot, id };
+            }
+        }
+        self.note_progress(plan);
+        sweep
+    }
+
+    /// Returns the last uses of what is to be released that are not known to be over. The pages of classic's expandable
+    /// segments wait for their whole stream instead.
+    fn last_uses(&self, sweep: &Sweep, shards: &mut dyn Shards) -> Points {
+        let mut points = Points::default();
+        let mut add = |point| {
+            if !self.pending.is_reached(point) {
+                points.max(point);
+            }
+        };
+        for &(shard, block) in &sweep.candidates {
+            let (last_use, has_pages) = shards.with(shard, |shard| {
+                shard.guards_of(block).iter().for_each(&mut add);
+                (shard.last_point(block), shard.whole_pages(block).is_some())
+            });
+            if !has_pages || !self.traits.synchronizes() {
+                add(last_use);
+            }
+        }
+        points
+    }
+
+    /// Chooses everything cached: unsplit free segments and whole free pages, the large side first (PyTorch's
+    /// `release_cached_blocks`). A trim takes the largest first and stops at its goal. Nothing of a held pool goes.
+    pub(crate) fn sweep_all(&mut self, plan: &Plan, shards: &mut dyn Shards) -> Sweep {
+        self.ranges.forget_refusals();
+        let only = if let Goal::EmptyPool(pool) = plan.request.goal { Some(pool) } else { None };
+        let concerns = |id| only.is_none_or(|pool| self.pool_of(id) == pool);
+        let mut blocks = Vec::new();
+        for side in [Side::Large, Side::Small] {
+            for id in self.releasable_shards().filter(|&id| concerns(id)) {
+                blocks.extend(claim_releasable(id, side, shards));
+            }
+        }
+        let down_to = match plan.request.goal {
+            Goal::Trim(bytes) => {
+                blocks.sort_by_key(|&(id, block)| Reverse(shards.with(id, |shard| shard.size_of(block))));
+                bytes
+            }
+            _ => 0,
+        };
+        // Spare pages have no home, and so belong to no pool.
+        let with_spare = only.is_none() && self.pages.spare().next().is_some();
+        Sweep { with_spare, down_to, ..Sweep::waiting(blocks) }
+    }
+
+    /// Chooses everything that private pools without references have cached, as far as it is idle; of pools in which a
+    /// stream was captured only if `with_captured`, as no tick covers the last run of a graph. Also returns the streams
+    /// that used it last, which are to be asked how far they are.
+    pub(crate) fn sweep_pools_that_are_over(
+        &self,
+        with_captured: bool,
+        shards: &mut dyn Shards,
+    ) -> (Sweep, Vec<StreamId>) {
+        let is_over = |id: &ShardId| {
+            let pool = self.pool_of(*id);
+            pool != PoolId::DEFAULT && (with_captured || !self.pools.was_captured(pool))
+        };
+        let over = self.releasable_shards().filter(is_over).flat_map(|id| Side::BOTH.map(|side| (id, side)));
+        let sweep = Sweep::idle(over.flat_map(|(id, side)| claim_releasable(id, side, shards)).collect());
+        let streams = self.last_uses(&sweep, shards).iter().map(|point| point.stream).collect();
+        (sweep, streams)
+    }
+}
+
+/// Gives a segment or a range to the driver.
+fn release(shard: ShardId, slot: Slot, step: Step, then: Phase) -> Turned {
+    (Phase::Asked(Asked::Release { shard, slot, then: Box::new(then) }), Some(step))
+}
+
+/// Claims every free block of a shard's side that is a whole segment or has whole pages inside it.
+pub(crate) fn claim_releasable(id: ShardId, side: Side, shards: &mut dyn Shards) -> Vec<(ShardId, BlockId)> {
+    let blocks = shards.with(id, |shard| shard.claim_releasable(side));
+    blocks.into_iter().map(|block| (id, block)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec;
+
+    use super::*;
+
+    fn next() -> Phase {
+        Phase::Begin
+    }
+
+    #[test]
+    fn a_sweep_of_nothing_is_left_out() {
+        assert!(matches!(Sweep::idle(vec![]).then(next()), Phase::Begin));
+        assert!(matches!(Sweep::waiting(vec![]).then(next()), Phase::Begin));
+        let with_spare = Sweep { with_spare: true, ..Sweep::waiting(vec![]) };
+        assert!(matches!(with_spare.then(next()), Phase::Sweep(..)), "spare pages go");
+        let one = vec![(ShardId(0), BlockId(0))];
+        assert!(matches!(Sweep::idle(one).then(next()), Phase::Sweep(..)));
+    }
+
+    #[test]
+    fn what_is_not_idle_yet_is_waited_for_first() {
+        let one = || vec![(ShardId(0), BlockId(0))];
+        assert_eq!(Sweep::waiting(one()).stage, Stage::Wait);
+        assert_eq!(Sweep::idle(one()).stage, Stage::Next);
+    }
+}
