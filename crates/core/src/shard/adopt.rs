@@ -58,9 +58,7 @@ impl Shard {
         let segment = Segment { id, base, rank, bytes, side, first, page_bytes, shared, has_windows, mappings };
         self.segments.fulfil(slot, segment);
         if is_range {
-            let key = self.unmapped_key(first);
-            let list = if has_windows { &mut self.vacant } else { &mut self.pool_mut(side).unmapped };
-            list.insert(key);
+            self.list_unmapped(first);
         } else {
             self.note_foreign(slot, 0, bytes);
         }
@@ -83,16 +81,12 @@ impl Shard {
     /// Removes a segment whose one block is claimed, or a range whose one block is unmapped. Its slot stays reserved
     /// until [`unpromise`](Self::unpromise), so that no other segment gets it while the driver call is under way.
     pub(crate) fn forget(&mut self, slot: Slot) -> SegmentId {
-        let &Segment { id, first, side, has_windows, .. } = &self.segments[slot];
+        let &Segment { id, first, .. } = &self.segments[slot];
         let block = &self.blocks[first];
         assert!(!block.is_split(), "{id} is given back in pieces: {block:?}");
         match block.state {
             State::Claimed => {}
-            State::Unmapped => {
-                let key = self.unmapped_key(first);
-                let list = if has_windows { &mut self.vacant } else { &mut self.pool_mut(side).unmapped };
-                assert!(list.remove(&key), "the range of {id} is not listed as unmapped");
-            }
+            State::Unmapped => self.unlist_unmapped(first),
             other => panic!("{id} is given back while its block is {other:?}"),
         }
         self.blocks.remove(first);

@@ -2,6 +2,7 @@
 //! back. A claimed block is in no index, so that no other thread can take it meanwhile. Also which cached memory could
 //! go back to the driver, and where an expandable segment can be made longer.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use millpond_backend::{Point, Reuse, StreamId};
@@ -53,30 +54,23 @@ impl Shard {
     pub(crate) fn claim_addresses(&mut self, id: BlockId, bytes: u64) {
         let block = &self.blocks[id];
         assert_eq!(block.state, State::Unmapped, "block {} is mapped already", id.0);
-        let side = block.side;
         assert!(bytes <= block.size, "{bytes} bytes of pages claimed in {} bytes of addresses", block.size);
-        let key = self.unmapped_key(id);
-        assert!(self.pool_mut(side).unmapped.remove(&key), "block {} is not listed as unmapped", id.0);
+        self.unlist_unmapped(id);
         if bytes < self.blocks[id].size {
             let rest = self.cut(id, bytes);
-            self.blocks[rest].state = State::Unmapped;
-            let key = self.unmapped_key(rest);
-            self.pool_mut(side).unmapped.insert(key);
+            self.list_unmapped(rest);
         }
         self.blocks[id].state = State::Claimed;
     }
 
-    /// Claims a part of an unmapped block, in whole pages. What is left on both sides stays unmapped. Returns the
-    /// claimed block.
+    /// Claims a part of an unmapped block. What is left on both sides stays unmapped. Returns the claimed block.
     pub(crate) fn claim_hole(&mut self, id: BlockId, begin: u64, end: u64) -> BlockId {
         let front = begin - self.blocks[id].offset;
         let mut part = id;
         if front > 0 {
             // The block in front keeps its beginning, which is its key.
             part = self.cut(id, front);
-            let key = self.unmapped_key(part);
-            let side = self.blocks[part].side;
-            self.pool_mut(side).unmapped.insert(key);
+            self.list_unmapped(part);
         }
         self.claim_addresses(part, end - begin);
         part
@@ -115,22 +109,36 @@ impl Shard {
     pub(crate) fn unmapped(&mut self, id: BlockId) -> bool {
         let block = &mut self.blocks[id];
         debug_assert!(!block.used_elsewhere, "what is unmapped is guarded: {block:?}");
-        block.state = State::Unmapped;
-        block.last_use = LastUse::NEVER;
-        let (prev, next, side) = (block.prev, block.next, block.side);
+        (block.state, block.last_use) = (State::Unmapped, LastUse::NEVER);
+        let (prev, next) = (block.prev, block.next);
         let mut whole = id;
         for (neighbour, is_before) in [(prev, true), (next, false)] {
             if let Some(neighbour) = neighbour.some()
                 && self.blocks[neighbour].state == State::Unmapped
             {
-                let key = self.unmapped_key(neighbour);
-                assert!(self.pool_mut(side).unmapped.remove(&key), "block {} is not listed as unmapped", neighbour.0);
+                self.unlist_unmapped(neighbour);
                 whole = if is_before { self.absorb(neighbour, whole) } else { self.absorb(whole, neighbour) };
             }
         }
-        let key = self.unmapped_key(whole);
-        self.pool_mut(side).unmapped.insert(key);
+        self.list_unmapped(whole);
         !self.blocks[whole].is_split()
+    }
+
+    /// Returns the list of addresses without memory that those of a block are in: for windows, or of its side.
+    fn unmapped_of(&mut self, id: BlockId) -> &mut BTreeSet<(u64, BlockId)> {
+        let Block { slot, side, .. } = self.blocks[id];
+        if self.segments[slot].has_windows { &mut self.vacant } else { &mut self.pools[side.index()].unmapped }
+    }
+
+    pub(super) fn list_unmapped(&mut self, id: BlockId) {
+        let key = self.unmapped_key(id);
+        self.blocks[id].state = State::Unmapped;
+        self.unmapped_of(id).insert(key);
+    }
+
+    pub(super) fn unlist_unmapped(&mut self, id: BlockId) {
+        let key = self.unmapped_key(id);
+        assert!(self.unmapped_of(id).remove(&key), "block {} is not listed as unmapped", id.0);
     }
 
     /// Cuts a claimed block down to the pages inside it; what is left before and behind becomes free. Returns the

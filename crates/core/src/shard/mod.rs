@@ -375,10 +375,6 @@ impl Shard {
         (self.entry(id).rank, id)
     }
 
-    fn pool_mut(&mut self, side: Side) -> &mut Pool {
-        &mut self.pools[side.index()]
-    }
-
     /// The blocks of a segment in order of their offsets.
     fn tiles(&self, slot: Slot) -> impl Iterator<Item = BlockId> {
         let first = Some(self.segments[slot].first);

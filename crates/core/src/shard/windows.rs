@@ -33,27 +33,8 @@ impl Shard {
     /// if there are as many, so that its window can be lengthened. Returns the block, its slot and its offset.
     pub(crate) fn claim_vacant(&mut self, bytes: u64) -> Option<(BlockId, Slot, u64)> {
         let (id, room) = self.vacancy_for(bytes)?;
-        let key = self.unmapped_key(id);
-        self.vacant.remove(&key);
-        let mut block = id;
-        if room > 0 {
-            block = self.cut(id, room);
-            self.blocks[id].state = State::Unmapped;
-            self.vacant.insert(key);
-        }
-        self.claim_vacancy(block, bytes);
-        Some((block, self.blocks[block].slot, self.blocks[block].offset))
-    }
-
-    /// Claims the first `bytes` of addresses that are no longer listed as vacant; what is left of them is.
-    fn claim_vacancy(&mut self, id: BlockId, bytes: u64) {
-        if self.blocks[id].size > bytes {
-            let rest = self.cut(id, bytes);
-            self.blocks[rest].state = State::Unmapped;
-            let key = self.unmapped_key(rest);
-            self.vacant.insert(key);
-        }
-        self.blocks[id].state = State::Claimed;
+        let (slot, at) = (self.blocks[id].slot, self.blocks[id].offset + room);
+        Some((self.claim_hole(id, at, at + bytes), slot, at))
     }
 
     /// Returns vacant addresses that are long enough, with the number of bytes to leave in front: the first that have
@@ -94,22 +75,15 @@ impl Shard {
         (block.state == State::Unmapped).then_some((next, block.size))
     }
 
-    /// Claims the first `bytes` of vacant addresses behind a window.
-    pub(crate) fn claim_behind(&mut self, id: BlockId, bytes: u64) {
-        let key = self.unmapped_key(id);
-        assert!(self.vacant.remove(&key), "block {} is not listed as vacant", id.0);
-        self.claim_vacancy(id, bytes);
-    }
-
     /// Gives claimed addresses back of which only the first `mapped` bytes have pages. Returns whether there are some.
     pub(crate) fn keep_mapped(&mut self, id: BlockId, mapped: u64) -> bool {
         if mapped == 0 {
-            self.list_vacant(id);
+            self.unmapped(id);
             return false;
         }
         if mapped < self.blocks[id].size {
             let rest = self.cut(id, mapped);
-            self.list_vacant(rest);
+            self.unmapped(rest);
         }
         true
     }
@@ -297,26 +271,7 @@ impl Shard {
         assert_eq!(self.blocks[id].state, State::Kept, "block {} of a window is vacated", id.0);
         assert!(self.panes.heads.remove(&id), "block {} begins no window", id.0);
         self.panes.used.remove(&id);
-        self.list_vacant(id);
-    }
-
-    /// Lists addresses as vacant, joined with vacant neighbours.
-    pub(crate) fn list_vacant(&mut self, id: BlockId) {
-        let (prev, next) = (self.blocks[id].prev, self.blocks[id].next);
-        let mut whole = id;
-        for (neighbour, is_before) in [(prev, true), (next, false)] {
-            if let Some(neighbour) = neighbour.some()
-                && self.blocks[neighbour].state == State::Unmapped
-            {
-                let key = self.unmapped_key(neighbour);
-                assert!(self.vacant.remove(&key), "block {} is not listed as vacant", neighbour.0);
-                whole = if is_before { self.absorb(neighbour, whole) } else { self.absorb(whole, neighbour) };
-            }
-        }
-        let block = &mut self.blocks[whole];
-        (block.state, block.last_use) = (State::Unmapped, LastUse::NEVER);
-        let key = self.unmapped_key(whole);
-        self.vacant.insert(key);
+        self.unmapped(id);
     }
 }
 

@@ -119,7 +119,7 @@ impl Coordinator {
                         panic!("no room behind {last:?}")
                     };
                     assert!(length <= room, "{length} bytes of addresses behind {last:?}, where {room} are vacant");
-                    shard.claim_behind(block, length);
+                    shard.claim_addresses(block, length);
                     let run = shard.claim_run(window.head, end - bytes, bytes);
                     (Some(Rear { run, last }), (block, slot, end))
                 })

@@ -79,9 +79,9 @@ fn windows_have_room_behind_them() {
     assert_eq!(shard.claim_vacant(10 * MIB), None);
     assert_eq!(shard.room_behind(first.0, 8 * MIB).map(|room| room.1), Some(8 * MIB));
     let (room, _) = shard.room_behind(third.0, 30 * MIB).expect("there is room");
-    shard.claim_behind(room, 2 * MIB);
+    shard.claim_addresses(room, 2 * MIB);
     assert_eq!((shard.room_behind(third.0, 30 * MIB), vacant(&shard)), (None, vec![(8, 8), (20, 4), (62, 2)]));
-    shard.list_vacant(second.0);
+    shard.unmapped(second.0);
     assert_eq!(vacant(&shard), [(8, 16), (62, 2)], "neighbours are one");
 }
 
@@ -133,7 +133,7 @@ fn a_longer_window_does_not_join_with_the_next_one() {
     assert_eq!(shard.blocks[next].offset, 20 * MIB);
     let (room, bytes) = shard.room_behind(window, 10 * MIB).expect("there is room");
     assert_eq!(bytes, 10 * MIB);
-    shard.claim_behind(room, bytes);
+    shard.claim_addresses(room, bytes);
     map(&mut shard, slot, (10 * MIB, 20 * MIB), Role::Window);
     let run = shard.claim_run(window, 8 * MIB, 2 * MIB);
     shard.join_claimed(run, room);
