@@ -66,11 +66,6 @@ impl Pending {
         self.waiters
     }
 
-    /// Returns the number of streams that are known.
-    pub(crate) fn streams(&self) -> usize {
-        self.queues.len()
-    }
-
     /// Returns the streams that blocks wait for. Costs a look at each stream if there are any.
     pub(crate) fn waited_for(&self) -> Vec<StreamId> {
         if self.waiters == 0 {
@@ -166,8 +161,8 @@ impl Pending {
     }
 
     /// Takes the first waiter of a stream out of its queue if its tick is at most `usable`.
-    pub(crate) fn take_ready(&mut self, stream: usize, usable: Tick) -> Option<Waiter> {
-        let queue = &mut self.queues[stream];
+    pub(crate) fn take_ready(&mut self, stream: StreamId, usable: Tick) -> Option<Waiter> {
+        let queue = &mut self.queues[stream.0 as usize];
         if queue.front()?.tick > usable {
             return None;
         }
@@ -230,7 +225,7 @@ mod tests {
         for (block, tick) in [(0, 5), (1, 3), (2, 5), (3, 9)] {
             pend(&mut book, block, 1, tick);
         }
-        let mut left = || book.take_ready(1, Tick(5)).map(|waiter| waiter.block.0);
+        let mut left = || book.take_ready(StreamId(1), Tick(5)).map(|waiter| waiter.block.0);
         assert_eq!([left(), left(), left(), left()], [Some(1), Some(0), Some(2), None]);
         assert_eq!((book.waiters(), book.waited_for()), (1, [StreamId(1)].to_vec()));
     }

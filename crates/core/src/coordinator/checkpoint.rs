@@ -17,10 +17,11 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, Reuse, StreamId};
 
 use super::{Coordinator, Shards};
+use crate::block::State;
 use crate::ids::{BlockId, PoolId, ShardId};
 use crate::last_use::LastUse;
 use crate::meter::SplitChange;
-use crate::shard::{Grant, Mark, Shard, Spot, Stands};
+use crate::shard::{Grant, Mark, Shard, Spot};
 use crate::size::Want;
 
 /// The live blocks of a private pool at one moment, with their places. It holds no memory and no reference to the pool.
@@ -212,7 +213,7 @@ impl Coordinator {
         let grant = shards.with(shard, |shard| {
             let spot = shard.spot_at(address, want).ok_or(Obstacle::Gone { bytes })?;
             let (stands, points, _) = shard.standing_at(&spot, None);
-            if stands.iter().any(|stand| *stand != Stands::Free) {
+            if stands.iter().any(|(_, state)| !matches!(state, State::Free | State::Kept)) {
                 return Err(Obstacle::Taken { bytes });
             }
             let ahead: Vec<_> = points.into_iter().filter(is_ahead).collect();
@@ -261,15 +262,17 @@ impl Coordinator {
             let hint = hint_for(spot, from);
             let (stands, found, last) = shards.with(spot.shard, |shard| shard.standing_at(spot, hint));
             from = Some((spot.shard, spot.slot, last));
-            for stand in stands {
-                match stand {
-                    Stands::Free => {}
-                    Stands::Block(block) if leaving.contains(&(spot.shard, block)) => {}
-                    Stands::Block(block) if waiting.contains(&(spot.shard, block)) => has_pending = true,
-                    Stands::Block(_) => return Err(Obstacle::Taken { bytes }),
-                    Stands::Pending(_) => has_pending = true,
-                    Stands::Claimed => return Err(Obstacle::Busy),
-                    Stands::Gone => return Err(Obstacle::Gone { bytes }),
+            for (block, state) in stands {
+                let block = (spot.shard, block);
+                match state {
+                    State::Free | State::Kept => {}
+                    State::Pending => has_pending = true,
+                    State::Claimed => return Err(Obstacle::Busy),
+                    State::Unmapped | State::Vacant => return Err(Obstacle::Gone { bytes }),
+                    // The program holds it, or it is memory of a window.
+                    State::Live | State::Away | State::PutOff if leaving.contains(&block) => {}
+                    State::Live | State::Away | State::PutOff if waiting.contains(&block) => has_pending = true,
+                    State::Live | State::Away | State::PutOff => return Err(Obstacle::Taken { bytes }),
                 }
             }
             // A stream comes after what it did there itself. At other addresses it may not.

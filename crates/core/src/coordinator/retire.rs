@@ -88,9 +88,8 @@ impl Coordinator {
     /// Does the same without a look at guarded memory.
     pub(crate) fn retire_pending(&mut self, clocks: [u64; 2], shards: &mut dyn Shards) {
         let early = self.early();
-        let waited_for = if self.pending.waiters() == 0 { 0 } else { self.pending.streams() };
-        for stream in 0..waited_for {
-            let usable = Tick(self.pending.reached(StreamId(stream as u32)).0.saturating_add(early));
+        for stream in self.pending.waited_for() {
+            let usable = Tick(self.pending.reached(stream).0.saturating_add(early));
             while let Some(waiter) = self.pending.take_ready(stream, usable) {
                 if shards.with(waiter.shard, |shard| shard.point_reached(waiter.block, clocks)) {
                     self.settle(waiter.shard, shards);

@@ -49,7 +49,7 @@ use guards::{Guards, Seen};
 pub(crate) use home::{Ground, Growth};
 use put_off::Swap;
 use snug::Snug;
-pub(crate) use spots::{Mark, Spot, Stands};
+pub(crate) use spots::{Mark, Spot};
 pub(crate) use tiles::{Claimed, Tile};
 pub use view::{BlockState, BlockView, PageView, SegmentView};
 use windows::Panes;

@@ -40,21 +40,6 @@ pub(crate) struct Mark {
     pub(crate) pieces: Option<Vec<Spot>>,
 }
 
-/// What stands at a spot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stands {
-    /// Nothing that is in use.
-    Free,
-    /// A block that the program holds, or memory behind one.
-    Block(BlockId),
-    /// A block that was freed and waits for points.
-    Pending(BlockId),
-    /// A block that a plan works on.
-    Claimed,
-    /// Not what was there: the memory went back to the driver.
-    Gone,
-}
-
 impl Shard {
     /// Returns the spot of a block.
     pub(crate) fn spot(&self, id: BlockId) -> Spot {
@@ -142,22 +127,20 @@ impl Shard {
         segment.is_some_and(|_| self.births(spot.slot, spot.begin, spot.end) == spot.births)
     }
 
-    /// Returns what stands at a spot that the shard has, by block; the points that come before the next use of the free
+    /// Returns the blocks at a spot that the shard has, with their states, where what is not what was there counts as
+    /// vacant; the points that come before the next use of the free
     /// memory there, its guards and the last use by the home's own stream; and the block with which it ends.
-    pub(crate) fn standing_at(&self, spot: &Spot, from: Option<BlockId>) -> (Vec<Stands>, Vec<Point>, BlockId) {
+    pub(crate) fn standing_at(
+        &self,
+        spot: &Spot,
+        from: Option<BlockId>,
+    ) -> (Vec<(BlockId, State)>, Vec<Point>, BlockId) {
         let (mut all, mut points) = (Vec::new(), Vec::new());
         let mut id = self.block_at(spot.slot, spot.begin, from);
         loop {
             let block = &self.blocks[id];
             let begins_within = self.begins_window(id) && block.offset > spot.begin;
-            all.push(match block.state {
-                _ if begins_within => Stands::Gone,
-                State::Free | State::Kept => Stands::Free,
-                State::Live | State::Away | State::PutOff => Stands::Block(id),
-                State::Pending => Stands::Pending(id),
-                State::Claimed => Stands::Claimed,
-                State::Unmapped | State::Vacant => Stands::Gone,
-            });
+            all.push((id, if begins_within { State::Vacant } else { block.state }));
             points.extend(self.guards_of(id).iter().chain([self.last_point(id)]));
             match block.next.some().filter(|_| block.end() < spot.end) {
                 Some(next) => id = next,
@@ -299,9 +282,11 @@ mod tests {
         let run = shard.begin_window(block, 0);
         shard.unclaim_run(run);
         let whole = shard.spot(block);
-        assert_eq!(shard.standing_at(&whole, None).0, [Stands::Free]);
+        let states =
+            |shard: &Shard| shard.standing_at(&whole, None).0.iter().map(|(_, state)| *state).collect::<Vec<_>>();
+        assert_eq!(states(&shard), [State::Kept]);
         let (_, rest) = shard.take_out(block, (offset + 2 * MIB, 2 * MIB), true);
         assert!(shard.has_spot(&whole) && rest.is_some());
-        assert_eq!(shard.standing_at(&whole, None).0, [Stands::Free, Stands::Gone, Stands::Gone]);
+        assert_eq!(states(&shard), [State::Kept, State::Vacant, State::Vacant]);
     }
 }

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId};
 
+use super::Growth;
 use super::climb::{Climb, Knows, Times};
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::{Allowance, Plan};
@@ -17,7 +18,7 @@ use crate::size::Want;
 impl Coordinator {
     /// Makes one attempt to serve a request that missed.
     pub(super) fn attempt(&mut self, mut climb: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
-        let (home, want) = plan.request.allocation();
+        let (_, want) = plan.request.allocation();
         // What is not known to be over may be. Asking first makes what follows depend on how far the device is, and not
         // on which plan asked last.
         if climb.knows.times == Times::Unasked {
@@ -44,13 +45,20 @@ impl Coordinator {
         let is_rejected =
             self.settings.throw_on_oom && !climb.knows.lacks.new_pages && plan.request.allowance.most().is_none();
         climb.knows.lacks.budget = plan.request.allowance == Allowance::Unasked;
-        let overview = self.overview(home, self.requester_of(plan).stream, shards);
-        match self.find_way(climb.clone(), &overview, plan, shards) {
+        match self.find_way(climb.clone(), plan, shards) {
             Some(turned) => turned,
             // Neither idle memory nor what may be created suffices: refused at once, where that is asked for.
             None if is_rejected => self.reject(climb.turn(), plan, shards),
             None => climb.refused().again().turn(),
         }
+    }
+
+    /// Returns whether the device still uses free memory of a home that a stream would have to wait for, where that
+    /// matters. Costs a look at each stream that is behind, and at each free block if one is.
+    pub(super) fn is_behind(&self, home: ShardId, stream: StreamId, shards: &mut dyn Shards) -> bool {
+        let is_behind = |point: Point| point.stream != stream && self.pending.is_behind(point);
+        self.paging.growth == Growth::Balanced
+            && shards.with(home, |home| home.latest_points().any(is_behind) && home.free_points().any(is_behind))
     }
 
     /// Returns the streams that freed memory waits for: of the home of the request, and blocks of all pools.
@@ -93,7 +101,8 @@ impl Coordinator {
     /// request is served, where `live` bytes are now. A request that is refused leaves no trace in it. Where there is
     /// but one pool, and it has not begun anew since peaks were reset, that is what the device's peak says; else what
     /// was seen at requests that missed.
-    pub(super) fn high_live(&mut self, shard: ShardId, want: &Want, live: u64) -> u64 {
+    pub(super) fn high_live(&mut self, shard: ShardId, want: &Want, shards: &mut dyn Shards) -> u64 {
+        let live = shards.with(shard, |shard| shard.live_bytes());
         self.note_live(shard, live);
         let most = match self.pools.has_private() {
             false => self.most_live(),

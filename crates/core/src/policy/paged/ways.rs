@@ -23,7 +23,6 @@ use alloc::vec::Vec;
 use super::climb::Climb;
 use super::gathered::Gathered;
 use super::job::{Job, Target};
-use super::overview::Overview;
 use super::pace::Spends;
 use super::sizes;
 use super::tiles::{Taker, When};
@@ -60,15 +59,9 @@ pub(super) enum Way {
 
 impl Coordinator {
     /// Takes the first way that serves the request.
-    pub(super) fn find_way(
-        &mut self,
-        mut climb: Climb,
-        overview: &Overview,
-        plan: &mut Plan,
-        shards: &mut dyn Shards,
-    ) -> Option<Turned> {
+    pub(super) fn find_way(&mut self, mut climb: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Option<Turned> {
         let (shard, _) = plan.request.allocation();
-        let way = self.first_way(&climb, overview, plan, shards)?;
+        let way = self.first_way(&climb, plan, shards)?;
         Some(match way {
             Way::Job(job) => Phase::Window(Box::new(job), climb).turn(),
             Way::Spoiled(job) => {
@@ -98,7 +91,7 @@ impl Coordinator {
         self.ranges.left() < bytes || taken / RANGES_MAX > self.headroom.total_bytes().max(bytes)
     }
 
-    fn first_way(&mut self, climb: &Climb, overview: &Overview, plan: &Plan, shards: &mut dyn Shards) -> Option<Way> {
+    fn first_way(&mut self, climb: &Climb, plan: &Plan, shards: &mut dyn Shards) -> Option<Way> {
         let (shard, want) = plan.request.allocation();
         if climb.knows.lacks.homes {
             let (clock, by) = (plan.request.clock(), self.requester_of(plan));
@@ -106,14 +99,15 @@ impl Coordinator {
                 return Some(Way::Found(grant));
             }
         }
-        let high = self.high_live(shard, &want, overview.live_bytes);
+        let high = self.high_live(shard, &want, shards);
         let room = self.room(&climb.knows, plan);
         let left = |most: u64, reserved: u64| most.saturating_sub(reserved).min(room);
         let reserved = self.reserved_for(shard);
         let eager = left(self.paging.slack.eager(high), reserved);
         let taker = Taker { creates_up_to: reserved + eager, ..self.taker(climb, plan) };
         let is_large = want.side == Side::Large;
-        let spends = if overview.is_behind { self.paging.pace.spends() } else { Spends::Nothing };
+        let is_behind = self.is_behind(shard, taker.stream, shards);
+        let spends = if is_behind { self.paging.pace.spends() } else { Spends::Nothing };
         let cap = sizes::cap_in_flight(spends, self.paging.slack, high);
         let cautious = match spends {
             Spends::Nothing => false,

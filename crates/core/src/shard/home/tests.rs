@@ -1,9 +1,7 @@
 //! Homes that grow, and what tests of shards share.
 
-extern crate std;
-
-use std::vec;
-use std::vec::Vec;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use millpond_backend::{PageCaps, Point, Reuse, Tick};
 
