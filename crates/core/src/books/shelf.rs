@@ -59,7 +59,7 @@ impl Shelf {
         })
     }
 
-    /// Returns the windows whose last page is as asked for, with that page.
+    /// Returns the windows whose last page is as asked for, with that page. Costs a look at each last page.
     pub(crate) fn ending_with(
         &self,
         is_asked_for: impl Fn(PageId) -> bool,

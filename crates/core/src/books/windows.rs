@@ -164,24 +164,9 @@ impl Windows {
         id
     }
 
-    /// Returns the windows of a shard, in order of the birth of their first part, each with its pages.
-    pub(crate) fn of(&self, shard: ShardId) -> impl Iterator<Item = (&Listed, &[PageId])> {
-        self.shelves.get(shard.0 as usize).unwrap_or(Shelf::EMPTY).iter()
-    }
-
-    /// Returns the windows of a shard whose last page is as asked for, with that page, in order of the birth of their
-    /// first part. Costs a look at each last page.
-    pub(crate) fn ending_with(
-        &self,
-        shard: ShardId,
-        is_asked_for: impl Fn(PageId) -> bool,
-    ) -> impl Iterator<Item = (WindowId, PageId)> {
-        self.shelves.get(shard.0 as usize).unwrap_or(Shelf::EMPTY).ending_with(is_asked_for)
-    }
-
-    /// Returns whether a shard has windows.
-    pub(crate) fn has_any(&self, shard: ShardId) -> bool {
-        self.shelves.get(shard.0 as usize).is_some_and(|shelf| !shelf.is_empty())
+    /// Returns the windows of a shard, in order of the birth of their first part.
+    pub(crate) fn of(&self, shard: ShardId) -> &Shelf {
+        self.shelves.get(shard.0 as usize).unwrap_or(Shelf::EMPTY)
     }
 
     /// Notes that a window is used.
@@ -268,7 +253,7 @@ impl Windows {
         for (id, window) in self.iter() {
             let sum: u64 = window.parts.iter().map(|part| part.bytes).sum();
             assert_eq!(window.bytes, sum, "window {}: its length against its parts", id.0);
-            let listed = self.of(window.shard).find(|(listed, _)| listed.id == id);
+            let listed = self.of(window.shard).iter().find(|(listed, _)| listed.id == id);
             let Some((listed, pages)) = listed else { panic!("window {} is not listed", id.0) };
             let parts = window.parts.iter().map(|part| part.page);
             assert!(pages.iter().copied().eq(parts), "window {}: its pages in the list, {pages:?}", id.0);
@@ -331,7 +316,7 @@ mod tests {
     }
 
     fn found(book: &Windows, bytes: u64) -> Vec<WindowId> {
-        book.of(SHARD).filter(|(listed, _)| listed.bytes >= bytes).map(|(listed, _)| listed.id).collect()
+        book.of(SHARD).iter().filter(|(listed, _)| listed.bytes >= bytes).map(|(listed, _)| listed.id).collect()
     }
 
     fn by_use(book: &Windows) -> Vec<WindowId> {
@@ -372,7 +357,7 @@ mod tests {
         book.lengthen(window, [part(60, 40), part(100, 10)].into());
         assert_eq!((book[window].longest, book[window].end()), (40, 110));
         book.take_out(window, 3, Some(BlockId(1)));
-        let lengths: Vec<_> = book.of(SHARD).map(|(listed, _)| (listed.bytes, listed.longest)).collect();
+        let lengths: Vec<_> = book.of(SHARD).iter().map(|(listed, _)| (listed.bytes, listed.longest)).collect();
         assert_eq!(lengths, [(60, 30), (10, 10)]);
         book.check();
     }

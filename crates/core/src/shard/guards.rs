@@ -423,7 +423,7 @@ impl Shard {
 }
 
 /// The last use of memory that was used, where the record has by whom, or that is over.
-const OVER: LastUse = LastUse::at(Tick::ZERO);
+pub(super) const OVER: LastUse = LastUse::at(Tick::ZERO);
 
 #[cfg(test)]
 mod tests {

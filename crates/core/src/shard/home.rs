@@ -198,11 +198,6 @@ impl Shard {
         (begin < end).then_some((begin, end))
     }
 
-    /// Has every free block of the small side looked at from now on, however short: some slab is in parts.
-    pub(super) fn has_parts_of_slabs(&mut self) {
-        self.gives_from = 0;
-    }
-
     /// Sets the last use of claimed memory.
     pub(crate) fn set_last_use(&mut self, id: BlockId, last_use: LastUse) {
         debug_assert_eq!(self.blocks[id].state, State::Claimed);

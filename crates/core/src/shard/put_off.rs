@@ -12,6 +12,7 @@
 
 use millpond_backend::{Point, StreamId, Tick};
 
+use super::guards::OVER;
 use super::{Grant, Shard};
 use crate::block::{Block, State};
 use crate::ids::{BlockId, Side, Slot};
@@ -91,9 +92,11 @@ impl Shard {
         let before = core::mem::replace(&mut block.requested, want.requested);
         block.state = State::Live;
         if let Some(behind) = self.blocks.get_mut(*behind) {
-            // The remainder would enter the index anew, with the last use of the whole.
+            // The remainder would enter the index anew, with the last use of the whole, unless the record has that.
             behind.age = clock;
-            behind.last_use = behind.last_use.max(grant.last_use);
+            if behind.last_use > OVER {
+                behind.last_use = behind.last_use.max(grant.last_use);
+            }
         }
         self.put_off = BlockId::NONE;
         if self.rules.moves_pages {
@@ -207,9 +210,24 @@ impl Shard {
         let Some(change) = self.would_retake(id, want) else { return false };
         let Block { slot, offset, size, last_use, side, .. } = self.blocks[id];
         let grant = Grant { block: id, slot, offset, size, base: self.segments[slot].base, last_use, unsettled: false };
-        let behind = self.free_behind(id).unwrap_or(BlockId::NONE);
-        self.swap = Swap { grant, side, behind, change };
+        let behind = self.free_behind(id);
+        behind.into_iter().for_each(|behind| self.cut_off(id, behind));
+        self.swap = Swap { grant, side, behind: behind.unwrap_or(BlockId::NONE), change };
         true
+    }
+
+    /// Leaves the free block behind a put-off one as it is once the two were joined and cut again: it is the stream's,
+    /// and where others have used it, the record has that by place.
+    fn cut_off(&mut self, id: BlockId, behind: BlockId) {
+        let is_common = !self.rules.moves_pages || self.common_user([None, Some(id), Some(behind)]).is_some();
+        if !is_common {
+            self.record_user(behind);
+        }
+        let is_guarded = !is_common && self.guards_over(behind).next().is_some();
+        let Block { last_use, user, .. } = self.blocks[id];
+        let block = &mut self.blocks[behind];
+        block.last_use = if is_common { block.last_use.max(last_use) } else { OVER };
+        (block.user, block.used_elsewhere) = (user, is_guarded);
     }
 
     /// Determines whether the search would find the put-off block, joined with its neighbours, and cut it at exactly
@@ -220,12 +238,8 @@ impl Shard {
             return None;
         }
         let behind = self.free_behind(id);
-        // Else the record would have each of the two by place, or the one behind would be the stream's from now on.
-        if self.rules.moves_pages
-            && let Some(behind) = behind
-            && (self.blocks[behind].user != block.user
-                || self.common_user([None, Some(id), Some(behind)]) != Some(block.user))
-        {
+        // What the record has by place serves only where its order counts.
+        if self.rules.moves_pages && self.rules.alias_reuse != self.rules.reuse {
             return None;
         }
         let rest = behind.map_or(0, |behind| self.blocks[behind].size);
@@ -261,6 +275,8 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use millpond_backend::{Point, StreamId, Tick};
 
     use super::*;
@@ -332,5 +348,46 @@ mod tests {
         let point = shard.last_point(shard.blocks[block].next);
         assert!(point.stream == by.stream || point.tick == Tick::ZERO, "{point:?}");
         assert_eq!(shard.streams_behind().collect::<alloc::vec::Vec<_>>(), [StreamId(1)]);
+    }
+
+    /// A free that is put off leaves the same as one that is done before the block is asked for again, whoever has used
+    /// the memory behind the block, and up to when.
+    #[test]
+    fn memory_behind_is_left_as_a_join_leaves_it() {
+        let other = StreamId(1);
+        let scenes: [fn(&mut Shard, BlockId); 5] = [
+            |_, _| {},
+            |shard, rest| shard.blocks[rest].last_use = LastUse::NEVER,
+            |shard, rest| (shard.blocks[rest].user, shard.blocks[rest].last_use) = (StreamId(1), LastUse::at(Tick(9))),
+            |shard, rest| (shard.blocks[rest].user, shard.blocks[rest].last_use) = (StreamId(1), LastUse::at(Tick(2))),
+            |shard, rest| {
+                let (begin, end) = (shard.blocks[rest].offset, shard.blocks[rest].end());
+                guard(shard, rest, begin + MIB, end);
+            },
+        ];
+        for (number, scene) in scenes.into_iter().enumerate() {
+            let left = [false, true].map(|is_seen| {
+                let (mut shard, whole) = free_home();
+                shard.see_reached([Point { stream: other, tick: Tick(3) }].into_iter(), 1);
+                shard.seen.note_grant(other);
+                let mut block = allocate(&mut shard, 2 * MIB).expect("it is free").block;
+                assert_eq!(block, whole);
+                let rest = shard.blocks[block].next;
+                scene(&mut shard, rest);
+                for tick in 4..8 {
+                    shard.free(block, Tick(tick), tick);
+                    if is_seen {
+                        shard.tidied();
+                    }
+                    block = allocate(&mut shard, 2 * MIB).expect("it is its own").block;
+                }
+                assert_eq!(shard.swap.grant.block == block, !is_seen, "scene {number}");
+                settle(&mut shard);
+                let guards: Vec<_> = shard.guarded_parts().collect();
+                let latest: Vec<_> = shard.latest_points().collect();
+                alloc::format!("{:?} {guards:?} {latest:?}", shard.blocks[shard.blocks[block].next])
+            });
+            assert_eq!(left[0], left[1], "scene {number}");
+        }
     }
 }

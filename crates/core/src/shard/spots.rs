@@ -213,7 +213,8 @@ impl Shard {
     /// Claims a part of a free block of a home for the other side. The small side gets whole slabs, as far as the block
     /// has them. What either side has of other slabs goes back once no small block is next to it.
     fn claim_across(&mut self, id: BlockId, (begin, end): (u64, u64), side: Side, user: StreamId) -> BlockId {
-        self.has_parts_of_slabs();
+        // Some slab is in parts now: every free block of the small side is looked at, however short.
+        self.gives_from = 0;
         if side == Side::Large {
             let part = self.claim_between(id, (begin, end), &mut SplitChange::default());
             self.leaves_slab(part);

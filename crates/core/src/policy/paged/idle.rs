@@ -77,7 +77,7 @@ impl IdlePages {
     /// and where the part begins in its range.
     pub(super) fn oldest_run(&self, windows: &Windows, shard: ShardId, bytes: u64) -> Option<(WindowId, u64)> {
         let mut best: Option<(WindowId, u64, u64)> = None;
-        for (listed, pages) in windows.of(shard) {
+        for (listed, pages) in windows.of(shard).iter() {
             looks::note(1);
             let before = best.map_or(u64::MAX, |(.., birth)| birth);
             if listed.birth >= before {

@@ -66,7 +66,7 @@ impl Coordinator {
         let windows = &self.paging.windows;
         let mut best: Option<((WindowId, u64), u64)> = None;
         shards.with(shard, |shard| {
-            for (id, last) in windows.ending_with(shard.id(), |page| idle.is_free_at_end(page)) {
+            for (id, last) in windows.of(shard.id()).ending_with(|page| idle.is_free_at_end(page)) {
                 let most = best.map_or(0, |((_, rear), _)| rear);
                 let rear = idle.rear_of(last).unwrap_or_else(|| idle.rear(&windows[id]));
                 if rear <= most || rear >= bytes {

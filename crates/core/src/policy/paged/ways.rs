@@ -204,7 +204,8 @@ impl Coordinator {
             return None;
         }
         let mut job = Job::new(taker, self.pending.reached(taker.stream));
-        let idle = self.paging.windows.has_any(taker.shard).then(|| self.idle_pages(taker.shard, tiles, shards));
+        let has_windows = !self.paging.windows.of(taker.shard).is_empty();
+        let idle = has_windows.then(|| self.idle_pages(taker.shard, tiles, shards));
         if let Some((window, run)) = idle.as_ref().and_then(|idle| self.kept_window(taker.shard, want.rounded, idle)) {
             if !self.claim_stretches(&mut job, &run.stretches, tiles, shards) {
                 return Some(Way::Spoiled(job));
