@@ -44,6 +44,13 @@ pub unsafe trait Backend: Send + Sync + 'static {
     /// driver and costs a few nanoseconds.
     fn has_stream(&self, stream: StreamId) -> bool;
 
+    /// Returns whether work can still be queued on a stream of this backend: it was not taken away. The allocator asks
+    /// this before it hands out a stream again whose handles are all dropped. It calls no driver. The default is for
+    /// backends whose streams are never taken away.
+    fn takes_work(&self, stream: StreamId) -> bool {
+        self.has_stream(stream)
+    }
+
     /// Takes `bytes` (not 0) of `class` from the driver.
     ///
     /// # Errors

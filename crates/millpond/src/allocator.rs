@@ -124,7 +124,8 @@ impl<B: Backend> Allocator<B> {
     /// serves it.
     ///
     /// A stream ends with its last handle. Handles by number count, those of [`stream`](Self::stream) and
-    /// [`Pool::stream`](crate::Pool::stream). A number alone does not keep a stream from being returned here again.
+    /// [`Pool::stream`](crate::Pool::stream). A number alone does not keep a stream from being returned here again, nor
+    /// do handles of another allocator that was built over a clone of the backend.
     ///
     /// # Errors
     ///

@@ -60,6 +60,11 @@ impl Created {
         })
     }
 
+    /// Forgets a stream, which is handed out no more.
+    pub(crate) fn forget(&self, lease: &Lease) {
+        self.0.lock().alive.remove(&lease.id);
+    }
+
     fn let_out(self: &Arc<Self>, table: &mut Table, id: StreamId) -> Arc<Lease> {
         let lease = Arc::new(Lease { id, of: Arc::clone(self) });
         table.alive.insert(id, Arc::downgrade(&lease));

@@ -41,8 +41,8 @@ impl SetAside {
 
 /// The state that the handles of one allocator share.
 ///
-/// Lock order: the coordinator before any lane, lanes one at a time, then the list of holders, the sinks last. None is
-/// held across a call of the backend, except for `mark`, which calls no driver.
+/// Lock order: the coordinator before any lane and before the created streams, lanes one at a time, then the list of
+/// holders, the sinks last. None is held across a call of the backend, except for `mark`, which calls no driver.
 pub(crate) struct State<B: Backend> {
     pub(crate) backend: B,
     pub(crate) class: ClassId,
@@ -252,17 +252,19 @@ impl<B: Backend> State<B> {
 
     /// Returns a stream that no handle has: one that has ended and is not being captured, or else a new one.
     pub(crate) fn create_stream(&self) -> Result<std::sync::Arc<Lease>, Error<B::Error>> {
-        let ended = {
-            let coordinator = self.coordinator.lock();
-            self.created.take(|id| !coordinator.is_captured(id))
-        };
-        match ended {
-            Some(lease) => Ok(lease),
-            None => {
-                let id = self.backend.create_stream().map_err(|e| Error::driver("create_stream", e))?;
-                Ok(self.created.add(id))
+        loop {
+            let ended = {
+                let coordinator = self.coordinator.lock();
+                self.created.take(|id| !coordinator.is_captured(id))
+            };
+            let Some(lease) = ended else { break };
+            if self.backend.takes_work(lease.id()) {
+                return Ok(lease);
             }
+            self.created.forget(&lease);
         }
+        let id = self.backend.create_stream().map_err(|e| Error::driver("create_stream", e))?;
+        Ok(self.created.add(id))
     }
 
     /// Returns what keeps a stream from being handed out again, if it was created here.

@@ -38,6 +38,10 @@ unsafe impl<G: Gear> Backend for CudaWith<G> {
         self.device.lanes.has(stream)
     }
 
+    fn takes_work(&self, stream: StreamId) -> bool {
+        self.raw_stream(stream).is_ok()
+    }
+
     fn reserve(&self, class: ClassId, bytes: u64) -> Result<Segment, CudaError> {
         self.device.reserve(class, bytes)
     }

@@ -77,7 +77,9 @@ fn a_handle_that_comes_back_gets_a_number_of_its_own() {
         let raw = raw_stream(cuda);
         // SAFETY: the stream is alive and of the device's context.
         let last = unsafe { cuda.register_raw(raw) }.unwrap();
+        assert!(cuda.takes_work(last));
         cuda.unregister(last).unwrap();
+        assert!(cuda.has_stream(last) && !cuda.takes_work(last), "it is known, and nothing is queued there any more");
         destroy(raw);
     });
 }

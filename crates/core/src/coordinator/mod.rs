@@ -40,7 +40,8 @@ pub use plan::Plan;
 pub use report::{FreeRange, Pin, Relief, Report};
 pub use step::{Outcome, PageCall, Polled, Step};
 
-/// Access to the shards of an allocator, one at a time. The shell locks a shard for each call.
+/// Access to the shards of an allocator, one at a time. The shell locks a shard for each call, and may keep the lock
+/// until the next one.
 ///
 /// The decisions take it as `&mut dyn Shards`, so that they are compiled once, and not for every device and every way
 /// of locking in each program. A request that hits needs no access of this kind.
@@ -64,7 +65,7 @@ pub trait Shards {
     /// already, or where there is no other access.
     fn hold(&mut self) {}
 
-    /// Ends what [`hold`](Shards::hold) began.
+    /// Ends what [`hold`](Shards::hold) began. No lock of a shard is kept after this.
     fn let_go(&mut self) {}
 }
 

@@ -137,8 +137,8 @@ impl Plan {
         self
     }
 
-    /// Says what [`Shard::changes`](crate::Shard::changes) was when the request missed: while it is the same, there is
-    /// nothing to find.
+    /// Says what [`Shard::changes`](crate::Shard::changes) was when the request missed: while it is the same, the plan
+    /// asks the device before it searches.
     pub fn after_miss(mut self, changes: u64) -> Self {
         self.request.missed_at = Some(changes);
         self

@@ -58,7 +58,7 @@ pub(super) struct Seen {
     /// The number of blocks that were handed out.
     grants: Vec<u64>,
     /// The number of streams that they went to.
-    users: usize,
+    pub(super) users: usize,
 }
 
 impl Seen {
@@ -95,9 +95,7 @@ impl Seen {
     pub(super) fn note_grant(&mut self, stream: StreamId) {
         let granted = entry(&mut self.grants, stream, 0);
         *granted += 1;
-        if *granted == 1 {
-            self.users += 1;
-        }
+        self.users += usize::from(*granted == 1);
     }
 
     /// Returns the points up to which free memory was used that are not known to be reached, of each stream the latest.

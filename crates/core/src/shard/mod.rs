@@ -430,7 +430,8 @@ impl Shard {
         of(Side::Small) + of(Side::Large)
     }
 
-    /// Returns a number that rises with what may let a request hit that has missed: frees, and news of streams.
+    /// Returns a number that changes with nearly all that may let a request hit that has missed: frees, and news of
+    /// streams. It does not change where a plan gives back what it has claimed.
     pub fn changes(&self) -> u64 {
         self.frees() + self.news_seen()
     }

@@ -238,10 +238,12 @@ impl Shard {
             return None;
         }
         let behind = self.free_behind(id);
-        // What the record has by place serves only where its order counts.
-        let keeps_order = self.rules.alias_reuse == self.rules.reuse;
-        let is_parted = |behind| self.common_user([None, Some(id), Some(behind)]).is_none();
-        if self.rules.moves_pages && !keeps_order && behind.is_some_and(is_parted) {
+        // What the record has by place serves only where its order counts, and a slab lists what is free by its stream.
+        let may_part = want.side == Side::Large && self.rules.alias_reuse == self.rules.reuse && self.seen.users > 1;
+        let is_common = |other: BlockId| {
+            self.blocks[other].user == block.user && self.common_user([None, Some(id), Some(other)]).is_some()
+        };
+        if self.rules.moves_pages && !may_part && !behind.is_none_or(is_common) {
             return None;
         }
         let rest = behind.map_or(0, |behind| self.blocks[behind].size);
@@ -393,8 +395,8 @@ mod tests {
         }
     }
 
-    /// What the record has by place may have been used at other addresses, which keep no order on some devices: a stream
-    /// gets it once it is over, also if it has used it alone.
+    /// What the record has by place may have been used at other addresses, which keep no order on some devices: a
+    /// stream gets it once it is over, also if it has used it alone.
     #[test]
     fn what_a_join_would_record_is_swapped_only_where_addresses_keep_their_order() {
         for (has_order, is_others) in [(true, true), (false, false), (false, true)] {
@@ -406,6 +408,7 @@ mod tests {
             if is_others {
                 let rest = shard.blocks[block].next;
                 (shard.blocks[rest].user, shard.blocks[rest].last_use) = (StreamId(1), LastUse::at(Tick(9)));
+                shard.seen.note_grant(StreamId(1));
             }
             shard.free(block, Tick(4), 0);
             assert_eq!(shard.is_retaken(&want(2 * MIB)), has_order || !is_others, "{has_order} {is_others}");

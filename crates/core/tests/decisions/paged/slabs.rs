@@ -211,3 +211,21 @@ fn guarded_memory_serves_small_requests_once_the_slack_is_used_up() {
         assert_eq!(device.allocate(0, 8 * MIB).size, 8 * MIB, "all of it is one block");
     }
 }
+
+/// What is free in a slab is listed with its stream. A block that another stream got there, as nothing else was left,
+/// is not swapped: the rest of the slab would be the other stream's.
+#[test]
+fn what_is_free_in_the_slab_of_another_stream_stays_there() {
+    let mut device = Device::new(Growth::Tight, 2 * MIB);
+    let held = [(); 3].map(|()| device.allocate(1, 64 << 10));
+    device.free(held[2], 1);
+    let mut block = device.allocate(0, 1 << 10);
+    for tick in 2..6 {
+        device.free_unchecked(block, tick);
+        block = device.hit(0, 1 << 10).expect("what it freed itself is ready");
+        device.check();
+    }
+    let own = device.allocate(1, 64 << 10);
+    device.free(own, 7);
+    device.free(block, 8);
+}
