@@ -113,8 +113,8 @@ impl Pending {
         }
     }
 
-    /// Returns how far streams have come since there were so many news, of each the newest tick, and how many news
-    /// there are.
+    /// Returns the streams that have come further since a reader saw the first `seen` changes, each with its newest
+    /// tick, and the number of changes so far.
     pub(crate) fn news(&self, seen: u64) -> (impl Iterator<Item = Point>, u64) {
         let (all, first) = match seen.checked_sub(self.old_news) {
             Some(first) => (0, first as usize),

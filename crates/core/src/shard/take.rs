@@ -159,7 +159,7 @@ impl Shard {
         }
     }
 
-    /// Returns the first few blocks of an index that have at least so many bytes, in order.
+    /// Returns the first few blocks of an index that have at least `bytes` bytes, in order.
     fn fitting(&self, index: &FreeIndex, bytes: u64) -> impl Iterator<Item = BlockId> {
         let first = index.best_fit(bytes, |id| self.blocks[id].size);
         core::iter::successors(first, move |&id| index.next_after(self.entry(id))).take(LOOKS_MAX)

@@ -194,7 +194,7 @@ impl IdlePages {
         None
     }
 
-    /// Returns the number of free bytes at the end of a window that ends with a page, if that tells it: not all of the
+    /// Returns the number of free bytes at the end of a window, if its last page suffices to know it: not all of that
     /// page is free.
     pub(super) fn rear_of(&self, last: PageId) -> Option<u64> {
         (!self.has(last, WHOLE)).then(|| self.of(last).tail)
