@@ -8,7 +8,7 @@ use super::pace::Spends;
 use crate::units::MIB;
 
 /// A divisor: a page has at most this part of the bytes that will be reserved.
-const OF_RESERVED: u64 = 64;
+const OF_RESERVED: u64 = 48;
 /// The smallest size of a page, in bytes, rounded up to the granularity.
 const LEAST_BYTES: u64 = 2 * MIB;
 /// The largest size of a page, in bytes: for larger pages the cost of the driver calls no longer matters.
@@ -95,8 +95,8 @@ mod tests {
     #[test]
     fn pages_grow_with_the_program() {
         let cap = |reserved| page_cap(reserved * MIB, 2 * MIB) / MIB;
-        assert_eq!((cap(0), cap(255), cap(256), cap(511)), (2, 2, 4, 4), "a 64th of what is reserved");
-        assert_eq!((cap(4095), cap(4096), cap(1 << 30)), (32, 64, 64));
+        assert_eq!((cap(0), cap(191), cap(192), cap(383)), (2, 2, 4, 4), "a 48th of what is reserved");
+        assert_eq!((cap(3071), cap(3072), cap(1 << 30)), (32, 64, 64));
         assert_eq!(page_cap(0, 64 << 10), 2 * MIB, "whatever the granularity");
         assert_eq!(page_cap(1 << 30, 3 * MIB), 15 * MIB, "a multiple of the smallest page");
     }
