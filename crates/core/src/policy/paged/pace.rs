@@ -37,8 +37,9 @@ const SHARP: u64 = 4;
 const OTHERS_MOST: f64 = 5.0;
 /// The number of counted rows from one conclusion to the next.
 const STRIDE: u32 = 4;
-/// How many conclusions in a row it takes to find something out, and to change one's mind.
-const AGREE: u32 = 3;
+/// How many conclusions in a row it takes to count streams as side by side, and as in turn. Those that are wrongly
+/// taken for side by side cost some memory, and those that are wrongly taken for in turn a multiple of the time.
+const AGREE: (u32, u32) = (3, 6);
 /// The delay by others' work below which streams count as side by side.
 const SIDE_BY_SIDE: f64 = 0.3;
 /// The delay above which they count as in turn, and above which they do after they were side by side: where memory was
@@ -322,7 +323,8 @@ impl Pace {
         };
         let before = if self.leaning == new { self.agreed } else { 0 };
         (self.leaning, self.agreed) = (new, if most { before + 1 } else { 0 });
-        if self.agreed == AGREE {
+        let needed = if new == Sharing::InTurn { AGREE.1 } else { AGREE.0 };
+        if self.agreed == needed {
             (self.sharing, self.agreed) = (new, 0);
         }
     }
@@ -386,6 +388,28 @@ mod tests {
                 self.work(&[0], 40);
                 self.work(&[0, 1, 2], 40);
             }
+        }
+    }
+
+    /// A mistake costs more where streams are taken for in turn.
+    #[test]
+    fn it_takes_more_to_count_streams_as_in_turn() {
+        for (before, delay, expected) in [
+            (Sharing::Unknown, 0.0, (3, Sharing::SideBySide)),
+            (Sharing::Unknown, 1.0, (6, Sharing::InTurn)),
+            (Sharing::SideBySide, 1.0, (6, Sharing::InTurn)),
+            (Sharing::InTurn, 0.0, (3, Sharing::SideBySide)),
+        ] {
+            let mut pace = Pace { sharing: before, ..Pace::default() };
+            (0..40)
+                .map(|row| f64::from(row % 4))
+                .for_each(|others| pace.seen.add(others, 20.0 * (1.0 + delay * others)));
+            let mut conclusions = 0;
+            while pace.sharing == before {
+                pace.conclude();
+                conclusions += 1;
+            }
+            assert_eq!((conclusions, pace.sharing), expected, "from {before:?}");
         }
     }
 
