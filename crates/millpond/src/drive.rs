@@ -8,7 +8,8 @@ use millpond_backend::{Backend, BackendError, ClassId, Closing, Fault, Point, St
 use millpond_core::{Coordinator, Grant, Outcome, Plan, Polled, ShardId, Shards, Step, Want};
 
 use crate::error::{Error, OutOfMemory};
-use crate::explain::Facts;
+use crate::events::Event;
+use crate::explain::{Explanation, Facts};
 use crate::lane::Lane;
 use crate::state::{HeldShards, State};
 use crate::sync::{Arc, lock_soon, wait_until};
@@ -33,6 +34,13 @@ impl<E: BackendError> Performed<E> {
             _ => Self { outcome: Outcome::Failed, error: Some(Error::driver(call, error)) },
         }
     }
+}
+
+/// A step that the coordinator has decided on, with what is kept to tell of it later.
+struct Decided {
+    step: Step,
+    pages: Pages,
+    explanation: Option<Explanation>,
 }
 
 /// The payload of a panic.
@@ -89,12 +97,19 @@ impl<B: Backend> State<B> {
         (want, changes): (Want, u64),
         asked: &Asked,
     ) -> Result<(Grant, &'a Lane<B>), Error<B::Error>> {
+        if this.sinks.is_told() {
+            this.sinks.tell(&Event::Miss { stream: asked.stream, requested: want.requested });
+        }
         let mut plan = Plan::allocate(lane.shard, want, this.clocks()).after_miss(changes);
         plan = plan.for_stream(asked.stream).with_open_tick(lane.mark(&this.backend, asked.stream));
         if this.backend.caps().oversubscribes {
             plan = plan.within_budget();
         }
-        match this.run_for(&mut plan, Some(&(lane.shard, want, *asked)))? {
+        let question = this.first_question(lane);
+        if question.is_some() {
+            plan = plan.after_question();
+        }
+        match this.run_for(&mut plan, question, Some(&(lane.shard, want, *asked)))? {
             Ending::Granted(grant) => Ok((grant, lane)),
             Ending::Lent(lender, grant) => {
                 let lender = this.lane(lender);
@@ -118,33 +133,25 @@ impl<B: Backend> State<B> {
     /// A call of the backend that panics counts as one that failed: the plan puts everything back, and then the panic
     /// is resumed.
     pub(crate) fn run(&self, plan: &mut Plan) -> Result<Ending, Error<B::Error>> {
-        self.run_for(plan, None)
+        self.run_for(plan, None, None)
     }
 
-    /// Runs a plan to its end, for a request if there is one.
-    fn run_for(&self, plan: &mut Plan, asked: Option<&(ShardId, Want, Asked)>) -> Result<Ending, Error<B::Error>> {
+    /// Runs a plan to its end, for a request if there is one. `first` is the step that it begins with, where that is
+    /// known.
+    fn run_for(
+        &self,
+        plan: &mut Plan,
+        first: Option<Step>,
+        asked: Option<&(ShardId, Want, Asked)>,
+    ) -> Result<Ending, Error<B::Error>> {
         let mut running = Running { state: self, plan, ended: false };
         let (mut failure, mut panic) = (None, None);
-        // The step that was performed last, with its outcome, which the coordinator learns before it says what is next.
-        let mut last: Option<(Step, Outcome, Pages)> = None;
+        let mut next = match first {
+            Some(step) => Decided { step, pages: Pages::default(), explanation: None },
+            None => running.tell(|coordinator, plan, shards| self.decide(coordinator, plan, asked, shards)),
+        };
         loop {
-            let is_panicking = panic.is_some();
-            let (step, pages, explanation) = running.tell(|coordinator, plan, shards| {
-                if let Some((step, outcome, pages)) = last.take() {
-                    self.learn(coordinator, plan, (&step, outcome, &pages), shards);
-                    if is_panicking {
-                        coordinator.abandon(plan, shards);
-                    }
-                }
-                let step = coordinator.next(plan, shards);
-                let is_on = self.sinks.watching.is_on();
-                let pages = if is_on { self.decided(coordinator, &step, asked) } else { Pages::default() };
-                let explanation = match &step {
-                    Step::Refuse(report) => Some(self.explain(coordinator, report)),
-                    _ => None,
-                };
-                (step, pages, explanation)
-            });
+            let Decided { step, pages, explanation } = next;
             running.ended = step.is_end();
             self.sinks.step(&step);
             let performed = match step {
@@ -165,8 +172,30 @@ impl<B: Backend> State<B> {
             };
             self.sinks.refused(&step, &performed.outcome);
             failure = failure.or(performed.error);
-            last = Some((step, performed.outcome, pages));
+            let is_panicking = panic.is_some();
+            next = running.tell(|coordinator, plan, shards| {
+                self.learn(coordinator, plan, (&step, performed.outcome, &pages), shards);
+                if is_panicking {
+                    coordinator.abandon(plan, shards);
+                }
+                self.decide(coordinator, plan, asked, shards)
+            });
         }
+    }
+
+    /// Asks the coordinator for the next step of a plan.
+    fn decide(
+        &self,
+        coordinator: &mut Coordinator,
+        plan: &mut Plan,
+        asked: Option<&(ShardId, Want, Asked)>,
+        shards: &mut HeldShards<'_, B>,
+    ) -> Decided {
+        let step = coordinator.next(plan, shards);
+        let is_on = self.sinks.watching.is_on();
+        let pages = if is_on { self.decided(coordinator, &step, asked) } else { Pages::default() };
+        let explanation = if let Step::Refuse(report) = &step { Some(self.explain(coordinator, report)) } else { None };
+        Decided { step, pages, explanation }
     }
 
     /// Tells the coordinator what came of a step, and whoever watches.
@@ -251,14 +280,14 @@ impl<B: Backend> State<B> {
     fn polled(&self, streams: &[StreamId]) -> Result<Outcome, Error<B::Error>> {
         match self.backend.caps().closing {
             Closing::Backend => {
-                let polled = streams.iter().map(|&stream| {
+                let mut polled = Vec::with_capacity(streams.len());
+                for &stream in streams {
                     let before = self.backend.open_tick(stream);
                     let reached = self.reached(stream)?.tick;
                     let (closed, asked) = ticks_of_query(before, self.backend.open_tick(stream));
-                    Ok(Polled { stream, reached, asked, open: None, closed })
-                });
-                let streams = polled.collect::<Result<_, Error<B::Error>>>()?;
-                Ok(Outcome::Polled { streams, time: Some(self.time()) })
+                    polled.push(Polled { stream, reached, asked, open: None, closed });
+                }
+                Ok(Outcome::Polled { streams: polled, time: Some(self.time()) })
             }
             Closing::Submit => {
                 let polled = self.poll(streams)?.into_iter().map(|Point { stream, tick: reached }| {

@@ -7,12 +7,14 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 use millpond_backend::{Backend, ClassId, Point, Reuse, StreamId, Tick};
 use millpond_core::settings::Scrub;
-use millpond_core::{Coordinator, Freed, Grant, PoolId, Requester, Shard, ShardId, Shards, Side, Sizes, Uses, Want};
+use millpond_core::{
+    Coordinator, Freed, Grant, PoolId, Requester, Shard, ShardId, Shards, Side, Sizes, Step, Uses, Want,
+};
 
 use crate::activity::Activity;
 use crate::created::{Created, Lease};
 use crate::error::Error;
-use crate::events::{Event, Sinks};
+use crate::events::Sinks;
 use crate::lane::{Lane, LaneState};
 use crate::pages::Pages;
 use crate::pool::{Bonds, Sources};
@@ -72,6 +74,8 @@ pub(crate) struct State<B: Backend> {
     /// Whether a hit needs nothing but its lane: no waits are outstanding, searches are not counted, memory is not
     /// overwritten, and it is reused in order.
     is_plain: AtomicBool,
+    /// Whether a miss in a home asks the device before its plan begins.
+    asks_first: AtomicBool,
     pub(crate) sinks: Sinks,
     /// Whether the caller was told an address of the memory.
     pub(crate) is_addressed: AtomicBool,
@@ -210,6 +214,7 @@ impl<B: Backend> State<B> {
             coordinator: CachePadded::new(Mutex::new(coordinator)),
             released: Condvar::new(),
             is_plain: AtomicBool::new(false),
+            asks_first: AtomicBool::new(false),
             lanes: boxcar::Vec::new(),
             bonds: Bonds::new(),
             sources: Sources::new(),
@@ -354,13 +359,16 @@ impl<B: Backend> State<B> {
                 }
                 Ok((grant, lane))
             }
-            Err(changes) => {
-                if this.sinks.is_told() {
-                    this.sinks.tell(&Event::Miss { stream: asked.stream, requested: want.requested });
-                }
-                Self::miss(this, lane, (*want, changes), asked)
-            }
+            Err(changes) => Self::miss(this, lane, (*want, changes), asked),
         }
+    }
+
+    /// Returns the question that a plan for a request of a lane begins with, if it may begin with one.
+    pub(crate) fn first_question(&self, lane: &Lane<B>) -> Option<Step> {
+        if !self.asks_first.load(Ordering::Relaxed) {
+            return None;
+        }
+        lane.lock().shard.first_question().map(Step::Poll)
     }
 
     /// Returns the tick up to which memory freed on a stream may be handed out there again.
@@ -543,6 +551,7 @@ impl<B: Backend> State<B> {
         self.waiters.store(waiters, Ordering::Relaxed);
         self.counts_searches.store(counts, Ordering::Relaxed);
         self.is_plain.store(is_plain, Ordering::Relaxed);
+        self.asks_first.store(coordinator.asks_first(), Ordering::Relaxed);
     }
 }
 

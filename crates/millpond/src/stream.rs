@@ -141,17 +141,18 @@ impl<B: Backend> Stream<B> {
         prepare: impl FnOnce() -> Result<(), Error<B::Error>>,
     ) -> Result<Buffer<B>, Error<B::Error>> {
         match self.hit(bytes) {
-            Some((want, grant)) => Ok(self.buffer(&want, &grant)),
-            None => self.allocate_apart(bytes, Location::caller(), prepare),
+            Ok((want, grant)) => Ok(self.buffer(&want, &grant)),
+            Err(missed) => self.allocate_apart(bytes, missed, Location::caller(), prepare),
         }
     }
 
     /// Grants a cached block on the hot path, where nothing but its lane is needed and there is no sink to tell. It
     /// does not ask the device for its progress. The caller turns the result into a buffer, because a buffer that is
-    /// passed on is copied.
+    /// passed on is copied. After a search that missed it returns the shard's
+    /// [`changes`](millpond_core::Shard::changes).
     #[inline(always)]
-    fn hit(&self, bytes: u64) -> Option<(Want, Grant)> {
-        if self.lane.owner().sinks.is_on() { None } else { self.cached(bytes) }
+    fn hit(&self, bytes: u64) -> Result<(Want, Grant), Option<u64>> {
+        if self.lane.owner().sinks.is_on() { Err(None) } else { self.cached(bytes) }
     }
 
     /// Does the same where sinks are told or something is noted. It is a separate function, because a grant that is
@@ -180,24 +181,25 @@ impl<B: Backend> Stream<B> {
     }
 
     #[inline(always)]
-    fn cached(&self, bytes: u64) -> Option<(Want, Grant)> {
+    fn cached(&self, bytes: u64) -> Result<(Want, Grant), Option<u64>> {
         let state = self.lane.owner();
         if bytes != 0
             && state.is_plain()
             && let Some(want) = state.sizes.want(bytes)
         {
             let mut lane = self.lane.lock();
-            if lane.holds()
-                && let Some(grant) = lane.shard.allocate(&want, 0, Requester::in_order(self.id))
-            {
-                drop(lane);
-                if grant.unsettled {
-                    state.settle(self.lane.shard);
+            if lane.holds() {
+                if let Some(grant) = lane.shard.allocate(&want, 0, Requester::in_order(self.id)) {
+                    drop(lane);
+                    if grant.unsettled {
+                        state.settle(self.lane.shard);
+                    }
+                    return Ok((want, grant));
                 }
-                return Some((want, grant));
+                return Err(Some(lane.shard.changes()));
             }
         }
-        None
+        Err(None)
     }
 
     /// Returns the buffer of a hit.
@@ -210,6 +212,7 @@ impl<B: Backend> Stream<B> {
     fn allocate_apart(
         &self,
         bytes: u64,
+        missed: Option<u64>,
         site: Site,
         prepare: impl FnOnce() -> Result<(), Error<B::Error>>,
     ) -> Result<Buffer<B>, Error<B::Error>> {
@@ -218,18 +221,21 @@ impl<B: Backend> Stream<B> {
             return Ok(buffer);
         }
         prepare()?;
-        self.allocate_otherwise(bytes, &asked)
+        self.allocate_otherwise(bytes, missed, &asked)
     }
 
     /// Allocates where the hot path does not: for 0 bytes, where something is waited for or counted, and after a miss.
     #[inline(never)]
-    fn allocate_otherwise(&self, bytes: u64, asked: &Asked) -> Result<Buffer<B>, Error<B::Error>> {
+    fn allocate_otherwise(&self, bytes: u64, missed: Option<u64>, asked: &Asked) -> Result<Buffer<B>, Error<B::Error>> {
         if bytes == 0 {
             return Ok(Buffer::empty(self.lane.clone(), self.id, &self.handle.state));
         }
         let state = &self.handle.state;
         let want = state.sizes.want(bytes).ok_or(Error::TooLarge { requested: bytes })?;
-        let (grant, lane) = State::allocate(state, &self.lane, &want, asked)?;
+        let (grant, lane) = match missed {
+            Some(changes) => State::miss(state, &self.lane, (want, changes), asked)?,
+            None => State::allocate(state, &self.lane, &want, asked)?,
+        };
         if state.sinks.is_told() {
             state.tell_grant(lane, self.id, bytes, &grant);
         }

@@ -24,13 +24,22 @@ struct Entry {
     has_source: bool,
 }
 
+impl Entry {
+    /// Returns whether nothing uses the pool's memory any more: no reference is left, and no graph that was captured.
+    fn is_over(&self) -> bool {
+        self.uses == 0 && !self.was_captured
+    }
+}
+
 /// All pools that exist. The default pool always does.
 pub(crate) struct Pools {
     table: BTreeMap<PoolId, Entry>,
+    /// The number of private pools that are over.
+    over: usize,
+    /// The bytes that are reserved in all pools.
+    reserved: u64,
     /// The number that the next pool gets: no pool had it before.
     next: u64,
-    /// Whether there ever was a private pool.
-    has_private: bool,
     /// Whether there ever was a pool with a source of its own.
     has_sourced: bool,
 }
@@ -38,7 +47,7 @@ pub(crate) struct Pools {
 impl Default for Pools {
     fn default() -> Self {
         let table = BTreeMap::from([(PoolId::DEFAULT, Entry::default())]);
-        Self { table, next: PoolId::DEFAULT.0 + 1, has_private: false, has_sourced: false }
+        Self { table, over: 0, reserved: 0, next: PoolId::DEFAULT.0 + 1, has_sourced: false }
     }
 }
 
@@ -78,12 +87,19 @@ impl Pools {
 
     /// Adds a pool without a reference, if it is not known.
     pub(crate) fn know(&mut self, pool: PoolId, live: u64) {
-        if pool != PoolId::DEFAULT && !self.has_private {
-            self.has_private = true;
+        if pool != PoolId::DEFAULT && !self.has_private() {
             self.note_live(PoolId::DEFAULT, live);
         }
         self.next = self.next.max(pool.0.saturating_add(1));
-        self.table.entry(pool).or_default();
+        self.table.entry(pool).or_insert_with(|| {
+            self.over += 1;
+            Entry::default()
+        });
+    }
+
+    /// Returns whether some private pool is over.
+    pub(crate) fn has_over(&self) -> bool {
+        self.over > 0
     }
 
     /// Returns whether the pool exists.
@@ -93,7 +109,7 @@ impl Pools {
 
     /// Returns whether there ever was a private pool.
     pub(crate) fn has_private(&self) -> bool {
-        self.has_private
+        self.next > PoolId::DEFAULT.0 + 1
     }
 
     /// Returns the private pools.
@@ -107,7 +123,7 @@ impl Pools {
     ///
     /// If there is no such pool.
     pub(crate) fn hold(&mut self, pool: PoolId) {
-        self.entry(pool).uses += 1;
+        self.change(pool, |entry| entry.uses += 1);
     }
 
     /// Takes a reference away.
@@ -116,12 +132,13 @@ impl Pools {
     ///
     /// If there is none.
     pub(crate) fn let_go(&mut self, pool: PoolId) {
-        let entry = self.entry(pool);
-        assert!(entry.uses > 0, "{pool} is released more often than it was held");
-        entry.uses -= 1;
-        if entry.uses == 0 {
-            entry.flags = PoolFlags::default();
-        }
+        self.change(pool, |entry| {
+            assert!(entry.uses > 0, "{pool} is released more often than it was held");
+            entry.uses -= 1;
+            if entry.uses == 0 {
+                entry.flags = PoolFlags::default();
+            }
+        });
     }
 
     /// Sets what is special about a pool, until its last reference is given up.
@@ -150,9 +167,7 @@ impl Pools {
 
     /// Notes that the capture of a stream has begun in a pool.
     pub(crate) fn begin_capture(&mut self, pool: PoolId) {
-        let entry = self.entry(pool);
-        entry.captures += 1;
-        entry.was_captured = true;
+        self.change(pool, |entry| (entry.captures, entry.was_captured) = (entry.captures + 1, true));
     }
 
     /// Returns whether a stream ever was captured in a pool, so that a graph may use its memory at any time.
@@ -173,11 +188,13 @@ impl Pools {
     /// Books memory that a pool got from the driver.
     pub(crate) fn gain(&mut self, pool: PoolId, side: Side, bytes: u64) {
         self.entry(pool).reserved.change(side, |stat| stat.increase(bytes));
+        self.reserved += bytes;
     }
 
     /// Books memory of a pool that goes back to the driver.
     pub(crate) fn lose(&mut self, pool: PoolId, side: Side, bytes: u64) {
         self.entry(pool).reserved.change(side, |stat| stat.decrease(bytes));
+        self.reserved -= bytes;
     }
 
     /// Returns the reserved bytes of a pool, if it exists.
@@ -188,8 +205,7 @@ impl Pools {
     /// Returns the bytes that are reserved for other private pools than this one, and for the default pool if this is
     /// not it.
     pub(crate) fn reserved_elsewhere(&self, pool: PoolId) -> u64 {
-        let others = self.table.iter().filter(|&(&id, _)| id != pool);
-        others.map(|(_, entry)| entry.reserved.all.current).sum()
+        self.reserved - self.reserved(pool).map_or(0, |own| own.all.current)
     }
 
     /// Notes that this number of bytes is live in a pool.
@@ -219,10 +235,10 @@ impl Pools {
 
     /// Forgets a pool that has no references and no memory. Returns whether it did.
     pub(crate) fn forget(&mut self, pool: PoolId) -> bool {
-        let is_over = |entry: &Entry| entry.uses == 0 && entry.captures == 0 && entry.reserved.all.current == 0;
-        let goes = pool != PoolId::DEFAULT && self.table.get(&pool).is_some_and(is_over);
-        if goes {
-            self.table.remove(&pool);
+        let is_empty = |entry: &Entry| entry.uses == 0 && entry.captures == 0 && entry.reserved.all.current == 0;
+        let goes = pool != PoolId::DEFAULT && self.table.get(&pool).is_some_and(is_empty);
+        if goes && let Some(entry) = self.table.remove(&pool) {
+            self.over -= usize::from(entry.is_over());
         }
         goes
     }
@@ -235,6 +251,17 @@ impl Pools {
     /// Sets what came and what went to 0.
     pub(crate) fn reset_totals(&mut self) {
         self.table.values_mut().for_each(|entry| entry.reserved.each(Stat::reset_totals));
+    }
+
+    /// Changes what is known of a pool, and counts those that are over.
+    fn change(&mut self, pool: PoolId, change: impl FnOnce(&mut Entry)) {
+        let entry = self.entry(pool);
+        let was_over = entry.is_over();
+        change(entry);
+        let is_over = entry.is_over();
+        if pool != PoolId::DEFAULT {
+            self.over = self.over + usize::from(is_over) - usize::from(was_over);
+        }
     }
 
     fn entry(&mut self, pool: PoolId) -> &mut Entry {
@@ -252,6 +279,10 @@ impl Pools {
             let held = held.get(pool).copied().unwrap_or_default();
             assert_eq!(held, reserved, "{pool}: bytes in segments against bytes reserved, by side");
         }
+        let over = self.private().filter(|pool| self.table[pool].is_over()).count();
+        assert_eq!(self.over, over, "private pools that are over");
+        let reserved: u64 = self.table.values().map(|entry| entry.reserved.all.current).sum();
+        assert_eq!(self.reserved, reserved, "bytes reserved in all pools");
         let unknown = held.iter().find(|(pool, bytes)| !self.has(**pool) && **bytes != [0; 2]);
         assert_eq!(unknown, None, "memory of a pool that does not exist");
     }

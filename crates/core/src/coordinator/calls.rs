@@ -9,7 +9,7 @@ use super::step::PageCall;
 use super::sweep::Sweep;
 use super::{Coordinator, Shards};
 use crate::ids::{BlockId, PageId, Place, ShardId};
-use crate::policy::Climb;
+use crate::policy::ladder::Rung;
 use crate::policy::paged::Job;
 use crate::segment::{Mapping, Role};
 
@@ -23,11 +23,11 @@ pub(crate) enum Purpose {
     Undo(Extension, bool),
     /// Unmapping and releasing the pages of a claimed block, of this many bytes, or spare pages; the rest of the sweep
     /// follows.
-    GiveUp { of: Option<(ShardId, BlockId, u64)>, sweep: Sweep, then: Box<Phase> },
+    GiveUp { of: Option<(ShardId, BlockId, u64)>, sweep: Box<Sweep> },
     /// Backing a window.
-    Back(Box<Job>, Climb),
+    Back(Box<Job>, Rung),
     /// Unmapping the pages of windows that end, before the attempt is made again.
-    EndWindows(Climb),
+    EndWindows(Rung),
 }
 
 /// Addresses that are being mapped, for an attempt of the ladder.
@@ -40,7 +40,7 @@ pub(crate) struct Extension {
     pub(crate) before: Option<BlockId>,
     /// Whether fewer bytes would not serve.
     pub(crate) is_least: bool,
-    pub(crate) attempt: Climb,
+    pub(crate) attempt: Rung,
 }
 
 impl Coordinator {
@@ -84,15 +84,13 @@ impl Coordinator {
                 self.forget_new(&calls);
                 self.extension_undone(extension, refused, plan, shards)
             }
-            (Purpose::GiveUp { of, sweep, then }, None) => {
-                Phase::Sweep(self.given_up(of, sweep, &calls, plan, shards), then)
+            (Purpose::GiveUp { of, sweep }, None) => Phase::Sweep(self.given_up(of, sweep, &calls, plan, shards)),
+            (Purpose::Back(job, rung), stopped) => {
+                self.backed(job, rung, &calls, stopped.map(|(_, refused)| refused), plan, shards)
             }
-            (Purpose::Back(job, climb), stopped) => {
-                self.backed(job, climb, &calls, stopped.map(|(_, refused)| refused), plan, shards)
-            }
-            (Purpose::EndWindows(climb), None) => {
+            (Purpose::EndWindows(rung), None) => {
                 self.pages_released(&calls, shards);
-                Phase::Climb(climb)
+                Phase::Climb(rung)
             }
             (purpose, Some(stopped)) => panic!("calls for {purpose:?} cannot fail and did: {stopped:?}"),
         }

@@ -255,7 +255,7 @@ impl Coordinator {
         for Ground { spot, mark, .. } in grounds(to) {
             let mark = &to.marks[mark];
             let bytes = mark.spot.end - mark.spot.begin;
-            let is_there = self.has_shard(spot.shard) && self.pool_of(spot.shard) == pool;
+            let is_there = self.shards.get(spot.shard.0 as usize).is_some_and(|&(_, of)| of == pool);
             if !is_there || !shards.with(spot.shard, |shard| shard.has_spot(spot)) {
                 return Err(Obstacle::Gone { bytes });
             }

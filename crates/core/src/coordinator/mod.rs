@@ -265,10 +265,6 @@ impl Coordinator {
         (0..self.shards.len() as u32).map(ShardId)
     }
 
-    pub(crate) fn has_shard(&self, shard: ShardId) -> bool {
-        (shard.0 as usize) < self.shards.len()
-    }
-
     pub(crate) fn stream_of(&self, shard: ShardId) -> StreamId {
         self.shards[shard.0 as usize].0
     }

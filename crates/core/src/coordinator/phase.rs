@@ -7,8 +7,9 @@ use super::calls::{Extension, Purpose};
 use super::step::{PageCall, Step};
 use super::sweep::Sweep;
 use crate::ids::{BlockId, ShardId, Slot};
+use crate::policy::Addresses;
+use crate::policy::ladder::Rung;
 use crate::policy::paged::Job;
-use crate::policy::{Addresses, Climb};
 
 /// Where a plan is between two steps. Each phase owns what belongs to it, so that no phase reads what another left.
 ///
@@ -28,17 +29,17 @@ pub(crate) enum Phase {
     /// Nothing was done yet.
     Begin,
     /// A rung of the ladder is to be entered.
-    Climb(Climb),
+    Climb(Rung),
     /// The plan has paused: before it enters the rung it looks for a free block once more.
-    Woken(Climb),
-    /// Claimed memory goes back to the driver; the second phase follows.
-    Sweep(Sweep, Box<Phase>),
+    Woken(Rung),
+    /// Claimed memory goes back to the driver.
+    Sweep(Box<Sweep>),
     /// A claimed block of an expandable segment is to become longer, for an attempt of the ladder.
-    Extend(BlockId, Climb),
+    Extend(BlockId, Rung),
     /// A claimed block is to be handed out.
     Serve(BlockId),
     /// A job of `paged` is under way.
-    Window(Box<Job>, Climb),
+    Window(Box<Job>, Rung),
     /// These calls are to take back what was done of an extension, and whether it was refused.
     Undo(Vec<PageCall>, Extension, bool),
     /// The shell was asked for something, and has not answered.
@@ -50,18 +51,20 @@ pub(crate) enum Phase {
 /// What the shell was asked for, with what the answer will be needed for.
 #[derive(Debug)]
 pub(crate) enum Asked {
-    /// How far streams are, or to wait for points, or what the budget leaves; the phase follows.
-    Points(Box<Phase>),
+    /// How far streams are, or to wait for points, or what the budget leaves, before a rung is entered.
+    Points(Rung),
+    /// The same, before a sweep goes on.
+    Last(Box<Sweep>),
     /// To wait until other plans have ended something.
-    Pause(Climb),
+    Pause(Rung),
     /// A segment, or a range of addresses.
     Memory(Reserve),
-    /// To give a segment or a range back; the phase follows.
-    Release { shard: ShardId, slot: Slot, then: Box<Phase> },
+    /// To give a segment or a range back, before the sweep goes on.
+    Release { shard: ShardId, slot: Slot, sweep: Box<Sweep> },
     /// To make page calls. Their purpose is apart, as some are long, and phases are moved from hand to hand.
     Pages(Vec<PageCall>, Box<Purpose>),
     /// To queue device-side waits for a window.
-    Waits(Box<Job>, Climb),
+    Waits(Box<Job>, Rung),
 }
 
 /// A place that is kept for memory or addresses, asked for by an attempt of the ladder.
@@ -69,7 +72,7 @@ pub(crate) enum Asked {
 pub(crate) struct Reserve {
     pub(crate) slot: Slot,
     pub(crate) bytes: u64,
-    pub(crate) attempt: Climb,
+    pub(crate) attempt: Rung,
     /// What the addresses are for; `None` for a segment.
     pub(crate) addresses: Option<Addresses>,
 }
@@ -95,28 +98,23 @@ impl Phase {
     }
 
     /// Asks the shell how far streams are, or to wait, or what the budget leaves, before the phase follows.
+    ///
+    /// # Panics
+    ///
+    /// If the phase is neither a rung nor a sweep.
     pub(crate) fn after(self, step: Step) -> Turned {
-        (Phase::Asked(Asked::Points(Box::new(self))), Some(step))
-    }
-
-    /// The plan was told something that took time: what is free may be more than it has seen.
-    pub(crate) fn told(self) -> Phase {
-        match self {
-            Phase::Climb(climb) => Phase::Climb(climb.told()),
-            Phase::Sweep(sweep, then) => Phase::Sweep(sweep, Box::new(then.told())),
-            other => other,
-        }
+        let asked = match self {
+            Phase::Climb(rung) => Asked::Points(rung),
+            Phase::Sweep(sweep) => Asked::Last(sweep),
+            other => panic!("{other:?} waits for nothing"),
+        };
+        (Phase::Asked(asked), Some(step))
     }
 
     /// Returns whether the plan holds something that others may be short of.
     pub(super) fn holds(&self) -> bool {
-        match self {
-            Phase::Begin | Phase::Climb(_) | Phase::Woken(_) | Phase::Over => false,
-            Phase::Sweep(..) | Phase::Extend(..) | Phase::Serve(_) | Phase::Window(..) | Phase::Undo(..) => true,
-            Phase::Asked(Asked::Points(then)) => then.holds(),
-            Phase::Asked(Asked::Pause(_)) => false,
-            Phase::Asked(_) => true,
-        }
+        let is_free = matches!(self, Phase::Begin | Phase::Climb(_) | Phase::Woken(_) | Phase::Over);
+        !is_free && !matches!(self, Phase::Asked(Asked::Points(_) | Asked::Pause(_)))
     }
 }
 
@@ -129,10 +127,13 @@ mod tests {
     use millpond_backend::{Point, StreamId, Tick};
 
     use super::*;
-    use crate::policy::ladder::{Attempt, Rung};
+    use crate::policy::ladder::Attempt;
 
-    fn grow() -> Climb {
-        Climb::begin(Rung::Grow(Attempt::First), false)
+    const GROW: Rung = Rung::Grow(Attempt::First);
+
+    fn sweep() -> Box<Sweep> {
+        let Phase::Sweep(sweep) = Sweep::idle(vec![(ShardId(0), BlockId(0))]).then(GROW) else { panic!("no sweep") };
+        sweep
     }
 
     fn wait() -> Step {
@@ -142,22 +143,21 @@ mod tests {
     /// What other plans may be short of is held by the plan through whatever it asks of the shell meanwhile.
     #[test]
     fn what_is_held_is_held_while_the_shell_is_asked() {
-        let reserve = || Reserve { slot: Slot(0), bytes: 512, attempt: grow(), addresses: None };
-        let (then, slot) = (Box::new(Phase::Over), Slot(0));
+        let reserve = || Reserve { slot: Slot(0), bytes: 512, attempt: GROW, addresses: None };
         let holding = [
             Phase::Serve(BlockId(0)),
-            Phase::Extend(BlockId(0), grow()),
+            Phase::Extend(BlockId(0), GROW),
             Phase::Asked(Asked::Memory(reserve())),
-            Phase::Asked(Asked::Release { shard: ShardId(0), slot, then }),
-            Phase::Serve(BlockId(0)).after(wait()).0,
+            Phase::Asked(Asked::Release { shard: ShardId(0), slot: Slot(0), sweep: sweep() }),
+            Phase::Sweep(sweep()).after(wait()).0,
         ];
         assert!(holding.iter().all(Phase::holds), "{holding:?}");
         let free = [
             Phase::Begin,
-            Phase::Climb(grow()),
-            Phase::Woken(grow()),
-            Phase::Asked(Asked::Pause(grow())),
-            Phase::Climb(grow()).after(wait()).0,
+            Phase::Climb(GROW),
+            Phase::Woken(GROW),
+            Phase::Asked(Asked::Pause(GROW)),
+            Phase::Climb(GROW).after(wait()).0,
             Phase::Over,
         ];
         assert!(!free.iter().any(Phase::holds), "{free:?}");
@@ -165,9 +165,8 @@ mod tests {
 
     #[test]
     fn a_wait_comes_before_the_phase_that_follows() {
-        let (phase, step) = Phase::Climb(grow()).after(wait());
+        let (phase, step) = Phase::Climb(GROW).after(wait());
         assert_eq!(step, Some(wait()));
-        let Phase::Asked(Asked::Points(then)) = phase else { panic!("{phase:?}") };
-        assert!(matches!(*then, Phase::Climb(climb) if climb == grow()));
+        assert!(matches!(phase, Phase::Asked(Asked::Points(GROW))), "{phase:?}");
     }
 }

@@ -12,6 +12,9 @@ use super::step::{Outcome, Step};
 use super::turn::Standing;
 use super::{Coordinator, Shards};
 use crate::ids::{PoolId, ShardId};
+use crate::policy::Source;
+use crate::policy::ladder::Rung;
+use crate::policy::paged::{Knows, Times};
 use crate::shard::Requester;
 use crate::size::Want;
 
@@ -95,6 +98,9 @@ pub struct Plan {
     pub(crate) refused_addresses: Option<u64>,
     /// Whether pools that are over have given back what was idle of them, as addresses are scarce.
     pub(crate) emptied_pools: bool,
+    /// Whether it climbs the ladder of `paged`, and what its attempts have learnt there.
+    pub(crate) gathers: bool,
+    pub(crate) knows: Knows,
     pub(super) phase: Phase,
 }
 
@@ -114,6 +120,8 @@ impl Plan {
             standing: Standing::default(),
             refused_addresses: None,
             emptied_pools: false,
+            gathers: false,
+            knows: Knows::default(),
             phase: Phase::Begin,
         }
     }
@@ -141,6 +149,17 @@ impl Plan {
     /// asks the device before it searches.
     pub fn after_miss(mut self, changes: u64) -> Self {
         self.request.missed_at = Some(changes);
+        self
+    }
+
+    /// Says that the shell asks how far the streams of [`Shard::first_question`](crate::Shard::first_question) are, as
+    /// the plan would, before it asks for the first step. What the plan learns first is the outcome of a
+    /// [`Step::Poll`], and most requests are then served by the first step.
+    ///
+    /// Only for a home, and only while [`asks_first`](Coordinator::asks_first) says so.
+    pub fn after_question(mut self) -> Self {
+        (self.gathers, self.knows.times) = (true, Times::Told);
+        self.phase = Phase::Asked(Asked::Points(Rung::Collect));
         self
     }
 
@@ -198,13 +217,14 @@ impl Coordinator {
             // Alone among plans: nor do blocks that are handed out or taken back change what it sees.
             shards.hold();
         }
+        let mut phase = core::mem::replace(&mut plan.phase, Phase::Over);
         let mut step = loop {
-            let phase = core::mem::replace(&mut plan.phase, Phase::Over);
-            let (phase, step) = self.go_on(phase, plan, shards);
-            plan.phase = phase;
+            let (next, step) = self.go_on(phase, plan, shards);
             if let Some(step) = step {
+                plan.phase = next;
                 break step;
             }
+            phase = next;
         };
         shards.let_go();
         self.keep_count(plan, Some(&step));
@@ -239,15 +259,13 @@ impl Coordinator {
     /// Has a phase go on.
     fn go_on(&mut self, phase: Phase, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         match phase {
-            Phase::Begin => self.first_rung(plan.request.goal).turn(),
-            Phase::Climb(climb) => self.stand_back(plan, &climb).unwrap_or_else(|| self.climb(climb, plan, shards)),
-            Phase::Woken(climb) => {
-                self.stand_back(plan, &climb).unwrap_or_else(|| self.search(plan, climb.again(), shards))
-            }
-            Phase::Sweep(sweep, then) => self.sweep_on(sweep, then, plan, shards),
-            Phase::Extend(block, then) => self.extend(Some(block), then, plan, shards),
+            Phase::Begin => self.first_rung(plan).turn(),
+            Phase::Climb(rung) => self.stand_back(plan, rung).unwrap_or_else(|| self.climb(rung, plan, shards)),
+            Phase::Woken(rung) => self.stand_back(plan, rung).unwrap_or_else(|| self.search(plan, rung, shards)),
+            Phase::Sweep(sweep) => self.sweep_on(sweep, plan, shards),
+            Phase::Extend(block, rung) => self.extend(Some(block), rung, plan, shards),
             Phase::Serve(block) => self.serve(block, plan, shards),
-            Phase::Window(job, climb) => self.back_window(job, climb, plan, shards),
+            Phase::Window(job, rung) => self.back_window(job, rung, plan, shards),
             Phase::Undo(calls, extension, refused) => Phase::call(calls, Purpose::Undo(extension, refused)),
             Phase::Asked(asked) => panic!("the outcome of the last step was not told: {asked:?}"),
             Phase::Over => (Phase::Over, Some(Step::Done)),
@@ -257,48 +275,60 @@ impl Coordinator {
     /// Takes in an outcome, and returns the phase that follows.
     fn answered(&mut self, asked: Asked, outcome: Outcome, plan: &mut Plan, shards: &mut dyn Shards) -> Phase {
         match (asked, outcome) {
-            (Asked::Points(then), Outcome::Reached(points)) => {
-                for point in points {
-                    self.pending.note_reached(point.stream, point.tick);
-                }
-                then.told()
-            }
-            (Asked::Points(then), Outcome::Polled { streams, time }) => {
-                if let Some(time) = time {
-                    self.note_pace(&streams, time, shards);
-                }
-                streams.iter().for_each(|polled| self.pending.note_polled(polled));
-                then.told()
-            }
-            (Asked::Points(then), Outcome::Left(left)) => {
-                // The budget is what is left beside what is reserved.
-                let most = |left| Allowance::Most(self.headroom.with_asked().saturating_add(left));
-                plan.request.allowance = left.map_or(Allowance::Any, most);
-                then.told()
-            }
-            // A driver that cannot wait any more: the plan ends, its claims go back.
-            (Asked::Points(then), Outcome::Failed) => self.give_up(*then, plan, shards),
-            (Asked::Pause(climb), Outcome::Done) => Phase::Woken(climb),
+            (Asked::Points(rung), outcome) => self.told(Phase::Climb(rung), outcome, plan, shards),
+            (Asked::Last(sweep), outcome) => self.told(Phase::Sweep(sweep), outcome, plan, shards),
+            (Asked::Pause(rung), Outcome::Done) => Phase::Woken(rung),
             (Asked::Pause(_), Outcome::Failed) => Phase::Over,
-            (Asked::Release { shard, slot, then }, Outcome::Done) => {
+            (Asked::Release { shard, slot, sweep }, Outcome::Done) => {
                 shards.with(shard, |shard| shard.unpromise(slot));
                 self.note_progress(plan);
-                *then
+                Phase::Sweep(sweep)
             }
             (Asked::Pages(calls, purpose), Outcome::Done) => self.calls_made(calls, *purpose, None, plan, shards),
             (Asked::Pages(calls, purpose), Outcome::Stopped { done, refused }) => {
                 self.calls_made(calls, *purpose, Some((done, refused)), plan, shards)
             }
-            (Asked::Waits(job, climb), outcome) => self.waits_queued(job, climb, outcome, plan, shards),
+            (Asked::Waits(job, rung), outcome) => self.waits_queued(job, rung, outcome, plan, shards),
             (Asked::Memory(reserve), outcome) => self.memory_answered(reserve, outcome, plan, shards),
             (asked, outcome) => panic!("{outcome:?} does not answer {asked:?}"),
         }
     }
 
+    /// Takes in how far streams are, or what the budget leaves. That took time: what is free may be more than the plan
+    /// has seen. Returns the phase that follows.
+    fn told(&mut self, then: Phase, outcome: Outcome, plan: &mut Plan, shards: &mut dyn Shards) -> Phase {
+        match outcome {
+            Outcome::Reached(points) => {
+                points.iter().for_each(|point| self.pending.note_reached(point.stream, point.tick));
+            }
+            Outcome::Polled { streams, time } => {
+                if let Some(time) = time {
+                    self.note_pace(&streams, time, shards);
+                }
+                streams.iter().for_each(|polled| self.pending.note_polled(polled));
+            }
+            Outcome::Left(left) => {
+                // The budget is what is left beside what is reserved.
+                let most = |left| Allowance::Most(self.headroom.with_asked().saturating_add(left));
+                plan.request.allowance = left.map_or(Allowance::Any, most);
+            }
+            // A driver that cannot wait any more: the plan ends, its claims go back.
+            Outcome::Failed => return self.give_up(then, plan, shards),
+            other => panic!("{other:?} does not answer what comes before {then:?}"),
+        }
+        plan.knows.told();
+        then
+    }
+
+    /// Returns whether plans for homes may begin [after a question](Plan::after_question).
+    pub fn asks_first(&self) -> bool {
+        self.traits.source == Source::Pages && self.pending.waiters() == 0 && !self.pending.has_captures()
+    }
+
     /// Gives back what a phase holds, and returns the phase that undoes the rest.
     fn give_up(&mut self, phase: Phase, plan: &mut Plan, shards: &mut dyn Shards) -> Phase {
         match phase {
-            Phase::Sweep(sweep, _) => sweep.give_up(plan.request.clocks, shards),
+            Phase::Sweep(sweep) => sweep.give_up(plan.request.clocks, shards),
             Phase::Extend(block, _) | Phase::Serve(block) => {
                 let (shard, _) = plan.request.allocation();
                 shards.with(shard, |shard| shard.unclaim(block, plan.request.clocks));

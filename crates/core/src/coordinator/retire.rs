@@ -8,6 +8,7 @@ use super::{Coordinator, Shards};
 use crate::books::Points;
 use crate::ids::{BlockId, PoolId, ShardId};
 use crate::plant::Plant;
+use crate::shard::Shard;
 
 impl Coordinator {
     /// Notes that a freed block waits for these points: the marks of the streams it was used on, and the points it was
@@ -71,18 +72,19 @@ impl Coordinator {
     pub(crate) fn retire(&mut self, clocks: [u64; 2], shards: &mut dyn Shards) {
         self.retire_pending(clocks, shards);
         for id in self.shard_ids().filter(|&id| self.is_shared(id)) {
-            self.tell_reached(id, shards);
+            self.tell_news(id, shards, |_| ());
         }
     }
 
-    /// Tells a home how far streams have come since it was told last. Costs a look at each time that one has come
-    /// further, or at each stream if those are fewer.
-    pub(crate) fn tell_reached(&self, home: ShardId, shards: &mut dyn Shards) {
+    /// Tells a home how far streams have come since it was told last, and then looks at it. Costs a look at each time
+    /// that one has come further, or at each stream if those are fewer.
+    pub(crate) fn tell_news<R>(&self, home: ShardId, shards: &mut dyn Shards, then: impl FnOnce(&mut Shard) -> R) -> R {
         let early = self.early();
         shards.with(home, |home| {
             let (news, all) = self.pending.news(home.news_seen());
             home.see_reached(news.map(|point| Point { tick: Tick(point.tick.0.saturating_add(early)), ..point }), all);
-        });
+            then(home)
+        })
     }
 
     /// Does the same without a look at guarded memory.

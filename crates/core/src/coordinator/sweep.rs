@@ -5,8 +5,6 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use millpond_backend::StreamId;
-
 use super::calls::Purpose;
 use super::phase::{Asked, Phase, Turned};
 use super::plan::{Goal, Plan};
@@ -15,6 +13,7 @@ use super::{Coordinator, Shards};
 use crate::books::Points;
 use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
 use crate::plant::Plant;
+use crate::policy::ladder::Rung;
 use crate::segment::Mapping;
 
 /// A release in progress: of whole segments, and of the pages inside blocks of expandable ones. Its candidates are
@@ -27,6 +26,8 @@ pub(crate) struct Sweep {
     /// The sweep stops, though it has candidates left, once no more than this number of bytes are reserved.
     down_to: u64,
     stage: Stage,
+    /// The rung that follows.
+    then: Rung,
 }
 
 /// What a sweep does next.
@@ -52,7 +53,7 @@ impl Sweep {
 
     /// Returns the sweep of these claimed blocks, of which those that are in use stay.
     pub(crate) fn idle(blocks: Vec<(ShardId, BlockId)>) -> Self {
-        Self { candidates: blocks.into(), with_spare: false, down_to: 0, stage: Stage::Next }
+        Self { candidates: blocks.into(), with_spare: false, down_to: 0, stage: Stage::Next, then: Rung::Done }
     }
 
     /// Returns the number of bytes that are still to be released, where this many are reserved.
@@ -60,12 +61,12 @@ impl Sweep {
         reserved.saturating_sub(self.down_to)
     }
 
-    /// Returns the phase that sweeps, or the one that follows if there is nothing to release.
-    pub(crate) fn then(self, then: Phase) -> Phase {
-        if self.candidates.is_empty() && !self.with_spare {
-            return then;
+    /// Returns the phase that sweeps before a rung is entered, or enters it if there is nothing to release.
+    pub(crate) fn then(self, then: Rung) -> Phase {
+        match self.candidates.is_empty() && !self.with_spare {
+            true => Phase::Climb(then),
+            false => Phase::Sweep(Box::new(Self { then, ..self })),
         }
-        Phase::Sweep(self, Box::new(then))
     }
 
     /// Gives all claims back.
@@ -78,18 +79,12 @@ impl Sweep {
 
 impl Coordinator {
     /// Has a sweep go on.
-    pub(super) fn sweep_on(
-        &mut self,
-        mut sweep: Sweep,
-        then: Box<Phase>,
-        plan: &mut Plan,
-        shards: &mut dyn Shards,
-    ) -> Turned {
+    pub(super) fn sweep_on(&mut self, mut sweep: Box<Sweep>, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         match sweep.stage {
             Stage::Wait => {
                 sweep.stage = Stage::Spare;
                 let points = self.last_uses(&sweep, shards);
-                let phase = Phase::Sweep(sweep, then);
+                let phase = Phase::Sweep(sweep);
                 if points.is_empty() { phase.turn() } else { phase.after(Step::Wait(points.into_vec())) }
             }
             Stage::Spare => {
@@ -104,26 +99,25 @@ impl Coordinator {
                     calls.append(&mut self.calls_to_release(page, shards));
                 }
                 match calls.is_empty() {
-                    true => Phase::Sweep(sweep, then).turn(),
-                    false => Phase::call(calls, Purpose::GiveUp { of: None, sweep, then }),
+                    true => Phase::Sweep(sweep).turn(),
+                    false => Phase::call(calls, Purpose::GiveUp { of: None, sweep }),
                 }
             }
             Stage::Emptied { shard, slot, id } => {
                 sweep.stage = Stage::Next;
-                let then = Phase::Sweep(sweep, then);
                 if let Some(bytes) = shards.with(shard, |shard| shard.forget_empty(slot, id)) {
                     self.ranges.lose(bytes);
-                    return release(shard, slot, Step::ReleaseRange { shard, slot }, then);
+                    return release(shard, slot, Step::ReleaseRange { shard, slot }, sweep);
                 }
-                then.turn()
+                Phase::Sweep(sweep).turn()
             }
-            Stage::Next | Stage::Synchronized => self.release_next(sweep, then, plan, shards),
+            Stage::Next | Stage::Synchronized => self.release_next(sweep, plan, shards),
         }
     }
 
     /// Releases the first candidate, or gives its claim back if it may not go.
-    fn release_next(&mut self, mut sweep: Sweep, then: Box<Phase>, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
-        let Some(&(shard, block)) = sweep.candidates.front() else { return then.turn() };
+    fn release_next(&mut self, mut sweep: Box<Sweep>, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
+        let Some(&(shard, block)) = sweep.candidates.front() else { return sweep.then.turn() };
         let excess = sweep.excess(self.reserved_bytes());
         let done = excess == 0;
         let has_pages = shards.with(shard, |s| s.whole_pages(block).is_some());
@@ -131,7 +125,7 @@ impl Coordinator {
         if has_pages && self.traits.synchronizes() && sweep.stage == Stage::Next && !done && !is_captured {
             // PyTorch unmaps once the stream has come to an end.
             sweep.stage = Stage::Synchronized;
-            return Phase::Sweep(sweep, then).after(Step::Synchronize(self.stream_of(shard)));
+            return Phase::Sweep(sweep).after(Step::Synchronize(self.stream_of(shard)));
         }
         sweep.stage = Stage::Next;
         sweep.candidates.pop_front();
@@ -141,7 +135,7 @@ impl Coordinator {
         if done || is_unsynchronized || !last_uses.iter().all(|point| self.pending.is_reached(point)) {
             // Work that was never submitted, or is being captured, may still touch it: it stays cached.
             shards.with(shard, |s| s.unclaim(block, plan.request.clocks));
-            return Phase::Sweep(sweep, then).turn();
+            return Phase::Sweep(sweep).turn();
         }
         if has_pages {
             // As many neighbouring pages as are to go that are in no window that is ending.
@@ -150,7 +144,7 @@ impl Coordinator {
             let mut run = whole.into_iter().skip_while(|page| !may_go(page)).take_while(may_go);
             let Some((offset, first)) = run.next() else {
                 shards.with(shard, |s| s.unclaim(block, plan.request.clocks));
-                return Phase::Sweep(sweep, then).turn();
+                return Phase::Sweep(sweep).turn();
             };
             let (mut bytes, mut pages) = (first.bytes, [first.page].to_vec());
             while bytes < excess
@@ -165,27 +159,26 @@ impl Coordinator {
                 block
             });
             let calls = pages.into_iter().flat_map(|page| self.calls_to_release(page, shards)).collect();
-            return Phase::call(calls, Purpose::GiveUp { of: Some((shard, block, bytes)), sweep, then });
+            return Phase::call(calls, Purpose::GiveUp { of: Some((shard, block, bytes)), sweep });
         }
         let (slot, bytes, side) = shards.with(shard, |s| s.forget_whole(block));
-        let then = Phase::Sweep(sweep, then);
         self.headroom.lose_segment(side, bytes);
         self.pools.lose(self.pool_of(shard), side, bytes);
         if self.settings.planted().is(Plant::LeakedSegment) {
-            return then.turn();
+            return Phase::Sweep(sweep).turn();
         }
-        release(shard, slot, Step::Release { shard, slot, bytes }, then)
+        release(shard, slot, Step::Release { shard, slot, bytes }, sweep)
     }
 
     /// Notes that the driver has released spare pages, or unmapped and released the pages of a claimed block.
     pub(super) fn given_up(
         &mut self,
         of: Option<(ShardId, BlockId, u64)>,
-        mut sweep: Sweep,
+        mut sweep: Box<Sweep>,
         calls: &[PageCall],
         plan: &mut Plan,
         shards: &mut dyn Shards,
-    ) -> Sweep {
+    ) -> Box<Sweep> {
         if of.is_none() {
             for call in calls {
                 if let PageCall::Release { page } = *call {
@@ -250,28 +243,38 @@ impl Coordinator {
         Sweep { with_spare, down_to, ..Sweep::waiting(blocks) }
     }
 
-    /// Chooses everything that private pools without references have cached, as far as it is idle; of pools in which a
-    /// stream was captured only if `with_captured`, as no tick covers the last run of a graph. Also returns the streams
-    /// that used it last, which are to be asked how far they are.
-    pub(crate) fn sweep_pools_that_are_over(
+    /// Has pools that are over give back what is idle of them, once, before another private pool gets memory or where
+    /// addresses are scarce: pools that come and go keep no more than those that are there. PyTorch's `MemPool` gives
+    /// memory back when it ends, and a graph's pool when it is scarce. A pool in which a stream was captured does so
+    /// where addresses are scarce, as no tick covers the last run of a graph. Costs a look at each shard if there is
+    /// such a pool.
+    pub(crate) fn empty_pools_that_are_over(
         &self,
-        with_captured: bool,
+        is_scarce: bool,
+        attempt: Rung,
+        plan: &mut Plan,
         shards: &mut dyn Shards,
-    ) -> (Sweep, Vec<StreamId>) {
+    ) -> Option<Turned> {
+        let own = self.pool_of(plan.request.allocation().0);
+        let may = is_scarce || (own != PoolId::DEFAULT && self.pools.has_over());
+        if !may || core::mem::replace(&mut plan.emptied_pools, true) {
+            return None;
+        }
         let is_over = |id: &ShardId| {
             let pool = self.pool_of(*id);
-            pool != PoolId::DEFAULT && (with_captured || !self.pools.was_captured(pool))
+            ![PoolId::DEFAULT, own].contains(&pool) && (is_scarce || !self.pools.was_captured(pool))
         };
         let over = self.releasable_shards().filter(is_over).flat_map(|id| Side::BOTH.map(|side| (id, side)));
         let sweep = Sweep::idle(over.flat_map(|(id, side)| claim_releasable(id, side, shards)).collect());
-        let streams = self.last_uses(&sweep, shards).iter().map(|point| point.stream).collect();
-        (sweep, streams)
+        let streams: Vec<_> = self.last_uses(&sweep, shards).iter().map(|point| point.stream).collect();
+        let next = sweep.then(attempt);
+        Some(if streams.is_empty() { next.turn() } else { next.after(Step::Poll(streams)) })
     }
 }
 
 /// Gives a segment or a range to the driver.
-fn release(shard: ShardId, slot: Slot, step: Step, then: Phase) -> Turned {
-    (Phase::Asked(Asked::Release { shard, slot, then: Box::new(then) }), Some(step))
+fn release(shard: ShardId, slot: Slot, step: Step, sweep: Box<Sweep>) -> Turned {
+    (Phase::Asked(Asked::Release { shard, slot, sweep }), Some(step))
 }
 
 /// Claims every free block of a shard's side that is a whole segment or has whole pages inside it.
@@ -288,18 +291,14 @@ mod tests {
 
     use super::*;
 
-    fn next() -> Phase {
-        Phase::Begin
-    }
-
     #[test]
     fn a_sweep_of_nothing_is_left_out() {
-        assert!(matches!(Sweep::idle(vec![]).then(next()), Phase::Begin));
-        assert!(matches!(Sweep::waiting(vec![]).then(next()), Phase::Begin));
+        assert!(matches!(Sweep::idle(vec![]).then(Rung::Search), Phase::Climb(Rung::Search)));
+        assert!(matches!(Sweep::waiting(vec![]).then(Rung::Search), Phase::Climb(Rung::Search)));
         let with_spare = Sweep { with_spare: true, ..Sweep::waiting(vec![]) };
-        assert!(matches!(with_spare.then(next()), Phase::Sweep(..)), "spare pages go");
+        assert!(matches!(with_spare.then(Rung::Search), Phase::Sweep(_)), "spare pages go");
         let one = vec![(ShardId(0), BlockId(0))];
-        assert!(matches!(Sweep::idle(one).then(next()), Phase::Sweep(..)));
+        assert!(matches!(Sweep::idle(one).then(Rung::Search), Phase::Sweep(_)));
     }
 
     #[test]

@@ -19,7 +19,9 @@ use super::phase::{Asked, Phase, Turned};
 use super::plan::{Goal, Plan};
 use super::step::Step;
 use super::{Coordinator, Shards};
-use crate::policy::Climb;
+use crate::ids::ShardId;
+use crate::policy::ladder::{Attempt, Rung};
+use crate::policy::paged::Times;
 
 /// How often a plan repeats an attempt that others have spoiled, before it waits for its turn: a bound that says when
 /// the quick way leads nowhere.
@@ -149,7 +151,7 @@ impl Coordinator {
 
     /// Returns whether blocks were freed since they were counted or noted.
     pub(crate) fn were_freed(&self, plan: &Plan, shards: &mut dyn Shards) -> bool {
-        self.frees(shards) != plan.standing.frees
+        self.frees(None, shards) != plan.standing.frees
     }
 
     /// Returns whether other plans have ended something since the attempt began.
@@ -184,8 +186,8 @@ impl Coordinator {
     }
 
     /// Has a plan that is about to enter a rung stand back while another has its turn. `None`: it goes on.
-    pub(super) fn stand_back(&mut self, plan: &mut Plan, climb: &Climb) -> Option<Turned> {
-        if climb.passes_queue() || !self.has_queue() || self.has_turn(plan) {
+    pub(super) fn stand_back(&mut self, plan: &mut Plan, rung: Rung) -> Option<Turned> {
+        if rung.passes_queue() || !self.has_queue() || self.has_turn(plan) {
             return None;
         }
         if plan.request.goal == Goal::Reclaim {
@@ -195,44 +197,38 @@ impl Coordinator {
         if plan.standing.ticket().is_none() {
             plan.standing.rank = Rank::Back(self.turns.line_up(false));
         }
-        Some(self.pause(plan, climb.clone()))
+        Some(self.pause(plan, rung))
     }
 
     /// Waits for the plan's turn, and then until no other plan holds anything: the rung before the last part of the
-    /// ladder. Whenever others have ended something the plan goes back to `retry`; once it is alone, on to `last`.
-    pub(crate) fn wait_for_turn(
-        &mut self,
-        plan: &mut Plan,
-        here: Climb,
-        retry: Phase,
-        last: Phase,
-        shards: &mut dyn Shards,
-    ) -> Turned {
+    /// ladder. Whenever others have ended something the plan makes its first attempt again. Once it is alone, it goes
+    /// on to `last`.
+    pub(crate) fn wait_for_turn(&mut self, plan: &mut Plan, last: Rung, shards: &mut dyn Shards) -> Turned {
         if !plan.standing.keeps_turn() {
             let ticket = plan.standing.ticket().unwrap_or_else(|| self.turns.line_up(true));
             self.turns.queue.iter_mut().filter(|place| place.ticket == ticket).for_each(|place| place.keeps = true);
             plan.standing.rank = Rank::Turn(ticket, Round::First);
         }
         if !self.has_turn(plan) {
-            return self.pause(plan, here);
+            return self.pause(plan, Rung::Turn);
         }
         // From here on nothing changes in the shards between two looks of one step.
         shards.hold();
         if self.others_progressed(plan) {
-            return retry.turn();
+            return Rung::Grow(Attempt::First).turn();
         }
         if self.others_hold(plan) {
-            return self.pause(plan, here);
+            return self.pause(plan, Rung::Turn);
         }
         plan.standing.repeats = 0;
         last.turn()
     }
 
     /// Has a plan wait until other plans have ended something, before it enters a rung.
-    pub(crate) fn pause(&self, plan: &Plan, climb: Climb) -> Turned {
+    pub(crate) fn pause(&self, plan: &mut Plan, rung: Rung) -> Turned {
         // By then the device may have come further.
-        let climb = if plan.standing.keeps_turn() { climb.forget_times() } else { climb };
-        (Phase::Asked(Asked::Pause(climb)), Some(Step::Pause { seen: self.turns.progress }))
+        plan.knows.times = Times::Unasked;
+        (Phase::Asked(Asked::Pause(rung)), Some(Step::Pause { seen: self.turns.progress }))
     }
 
     /// Returns whether a plan that was refused in its turn goes through the last part of its ladder once more: if
@@ -285,9 +281,10 @@ impl Coordinator {
         self.leave_queue(plan);
     }
 
-    /// Returns the number of blocks that were freed so far, on all streams.
-    pub(crate) fn frees(&self, shards: &mut dyn Shards) -> u64 {
-        self.shard_ids().map(|id| shards.with(id, |shard| shard.frees())).sum()
+    /// Returns the number of blocks that were freed so far, in all shards but one.
+    pub(crate) fn frees(&self, but: Option<ShardId>, shards: &mut dyn Shards) -> u64 {
+        let others = self.shard_ids().filter(|&id| Some(id) != but);
+        others.map(|id| shards.with(id, |shard| shard.frees())).sum()
     }
 }
 

@@ -4,12 +4,13 @@
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::coordinator::phase::{Phase, Turned};
+use crate::coordinator::phase::Turned;
 use crate::coordinator::plan::Plan;
 use crate::coordinator::step::Step;
 use crate::coordinator::sweep::{Sweep, claim_releasable};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, PoolId, ShardId, Side};
+use crate::policy::ladder::Rung;
 
 impl Coordinator {
     /// Chooses PyTorch's garbage: in passes, every unsplit free block of the large side that is at least as old as the
@@ -88,7 +89,7 @@ impl Coordinator {
 
     /// Releases everything that could go, of which what is still in use stays, once its streams were asked how far they
     /// are: what `direct` gives back before it takes more, but for held pools.
-    pub(super) fn release_idle(&mut self, next: Phase, shards: &mut dyn Shards) -> Turned {
+    pub(super) fn release_idle(&mut self, next: Rung, shards: &mut dyn Shards) -> Turned {
         let holders: Vec<_> =
             self.releasable_shards().filter(|&id| shards.with(id, |shard| shard.has_free())).collect();
         if holders.is_empty() {

@@ -30,9 +30,8 @@ use alloc::boxed::Box;
 
 use millpond_backend::Reuse;
 
-use super::paged::{Knows, Lacks, Times};
+use super::paged::Times;
 use super::{Policy, Segments, Source};
-use crate::books::Points;
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::{Allowance, Goal, Plan};
 use crate::coordinator::step::Step;
@@ -73,6 +72,8 @@ pub(crate) enum Rung {
     FlushAll,
     /// Of a plan that gives memory back: release everything cached.
     ReleaseAll,
+    /// Of a plan that gives memory back: it is over.
+    Done,
 }
 
 /// Which attempt it is.
@@ -106,54 +107,24 @@ impl Rung {
             Rung::SearchAgain | Rung::Refused(Attempt::InTurn) => Rung::Release,
             Rung::Release => Rung::Grow(Attempt::Last),
             Rung::Refused(Attempt::Last) | Rung::Refuse => Rung::Refuse,
-            Rung::Idle | Rung::FlushAll | Rung::ReleaseAll => Rung::ReleaseAll,
+            Rung::FlushAll => Rung::ReleaseAll,
+            Rung::Idle | Rung::ReleaseAll | Rung::Done => Rung::Done,
         }
     }
-}
 
-/// Where a plan stands on its ladder, and what it has learnt on its way.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Climb {
-    pub(super) rung: Rung,
-    /// Whether the ladder is that of `paged`.
-    pub(super) gathers: bool,
-    pub(super) knows: Knows,
-}
-
-impl Climb {
-    pub(crate) fn begin(rung: Rung, gathers: bool) -> Self {
-        Self { rung, gathers, knows: Knows::default() }
+    /// Returns the next rung of a plan's ladder.
+    pub(super) fn up(self, plan: &Plan) -> Rung {
+        self.next(plan.gathers)
     }
 
-    /// Goes on at a rung.
-    pub(super) fn at(self, rung: Rung) -> Phase {
-        Phase::Climb(Self { rung, ..self })
-    }
-
-    /// Goes on to the next rung.
-    pub(super) fn up(self) -> Phase {
-        let next = self.rung.next(self.gathers);
-        self.at(next)
-    }
-
-    /// Makes the same attempt once more.
-    pub(crate) fn again(self) -> Phase {
-        Phase::Climb(self)
-    }
-
-    /// Refuses without any wait, as none would help.
-    pub(super) fn hopeless(self) -> Phase {
-        self.at(Rung::Refuse)
-    }
-
-    /// Returns the rung that waits for the plan's turn.
-    pub(super) fn turn(&self) -> Self {
-        Self { rung: Rung::Turn, ..self.clone() }
+    /// Goes on at the rung.
+    pub(crate) fn turn(self) -> Turned {
+        Phase::Climb(self).turn()
     }
 
     /// Returns whether a plan goes on to this rung although another plan has its turn.
-    pub(crate) fn passes_queue(&self) -> bool {
-        matches!(self.rung, Rung::Search | Rung::Turn | Rung::Refuse)
+    pub(crate) fn passes_queue(self) -> bool {
+        matches!(self, Rung::Search | Rung::Turn | Rung::Refuse | Rung::Done)
     }
 
     /// Returns the rung that follows an attempt that the driver or the limit has refused.
@@ -162,106 +133,82 @@ impl Climb {
     ///
     /// If the rung is no attempt.
     pub(crate) fn refused(self) -> Self {
-        let Rung::Grow(attempt) = self.rung else { panic!("{:?} is no attempt that can be refused", self.rung) };
-        Self { rung: Rung::Refused(attempt), ..self }
-    }
-
-    /// Notes that the plan was told how far streams are.
-    pub(crate) fn told(mut self) -> Self {
-        if self.knows.times == Times::Seen {
-            self.knows.times = Times::Told;
-        }
-        self
-    }
-
-    /// Notes that streams may have come further than the plan was told.
-    pub(crate) fn forget_times(mut self) -> Self {
-        self.knows.times = Times::Unasked;
-        self
-    }
-
-    /// Begins the ladder once more, with what the driver grants beyond the budget.
-    fn restart(mut self) -> Phase {
-        self.knows.times = Times::Unasked;
-        self.knows.lacks = Lacks { waits: self.knows.lacks.waits, ..Lacks::default() };
-        self.knows.waited = Points::default();
-        self.at(Rung::Search)
+        let Rung::Grow(attempt) = self else { panic!("{self:?} is no attempt that can be refused") };
+        Rung::Refused(attempt)
     }
 }
 
 impl Coordinator {
-    /// Returns the first rung of a plan.
-    pub(crate) fn first_rung(&self, goal: Goal) -> Phase {
-        let (rung, gathers) = match goal {
-            Goal::Allocate(shard, _) => (Rung::Search, self.traits_of(shard).source == Source::Pages),
-            Goal::EmptyCache | Goal::EmptyPool(_) | Goal::Trim(_) => (Rung::FlushAll, false),
-            Goal::Reclaim => (Rung::Idle, false),
-        };
-        Climb::begin(rung, gathers).again()
+    /// Returns the first rung of a plan, which is told which ladder it climbs.
+    pub(crate) fn first_rung(&self, plan: &mut Plan) -> Rung {
+        match plan.request.goal {
+            Goal::Allocate(shard, _) => {
+                plan.gathers = self.traits_of(shard).source == Source::Pages;
+                Rung::Search
+            }
+            Goal::EmptyCache | Goal::EmptyPool(_) | Goal::Trim(_) => Rung::FlushAll,
+            Goal::Reclaim => Rung::Idle,
+        }
     }
 
     /// Climbs one rung.
-    pub(crate) fn climb(&mut self, climb: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
-        match climb.rung {
-            Rung::Search if climb.gathers && self.is_as_missed(plan, shards) => climb.up().turn(),
-            Rung::Search => self.search(plan, climb.up(), shards),
-            Rung::Collect => self.collect(climb.up(), plan, shards),
-            Rung::Grow(_) if !climb.gathers => self.grow(climb, plan, shards),
-            Rung::Refused(Attempt::Last) if !climb.gathers && self.has_second_round(plan, shards) => {
-                climb.at(Rung::Flush).turn()
+    pub(crate) fn climb(&mut self, rung: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
+        let (gathers, next) = (plan.gathers, rung.up(plan));
+        match rung {
+            Rung::Search if gathers && self.is_as_missed(plan, shards) => next.turn(),
+            Rung::Search => self.search(plan, next, shards),
+            Rung::Collect => self.collect(next, plan, shards),
+            Rung::Grow(_) if !gathers => self.grow(rung, plan, shards),
+            Rung::Refused(Attempt::Last) if !gathers && self.has_second_round(plan, shards) => Rung::Flush.turn(),
+            Rung::Refused(Attempt::First) if !gathers => {
+                self.find_in_other_pools(plan, shards).unwrap_or_else(|| next.turn())
             }
-            Rung::Refused(Attempt::First) if !climb.gathers => {
-                self.find_in_other_pools(plan, shards).unwrap_or_else(|| climb.up().turn())
-            }
-            Rung::Refused(_) if !climb.gathers => climb.up().turn(),
-            Rung::Grow(_) | Rung::Refused(_) | Rung::Oldest => self.climb_pages(climb, plan, shards),
+            Rung::Refused(_) if !gathers => next.turn(),
+            Rung::Grow(_) | Rung::Refused(_) | Rung::Oldest => self.climb_pages(rung, plan, shards),
             Rung::LookAgain => {
                 self.retire(plan.request.clocks, shards);
-                self.search(plan, climb.forget_times().up(), shards)
+                plan.knows.times = Times::Unasked;
+                self.search(plan, next, shards)
             }
             Rung::Turn => {
                 let has_oversize = self.settings.max_split_bytes.is_some();
-                let last =
-                    if climb.gathers || has_oversize { climb.clone().up() } else { climb.clone().at(Rung::Flush) };
-                let retry = climb.clone().at(Rung::Grow(Attempt::First));
-                self.wait_for_turn(plan, climb, retry, last, shards)
+                let last = if gathers || has_oversize { next } else { Rung::Flush };
+                self.wait_for_turn(plan, last, shards)
             }
             Rung::Oversize => {
                 let (sweep, enough) = self.sweep_oversize(plan, shards);
-                sweep.then(if enough { climb.up() } else { climb.at(Rung::Flush) }).turn()
+                sweep.then(if enough { next } else { Rung::Flush }).turn()
             }
-            Rung::Flush => self.flush(climb.up(), plan, shards),
+            Rung::Flush => self.flush(next, plan, shards),
             Rung::SearchAgain => {
                 self.retire(plan.request.clocks, shards);
-                match self.settings.search_after_wait {
-                    true => self.search(plan, climb.up(), shards),
-                    false => climb.up().turn(),
-                }
+                if self.settings.search_after_wait { self.search(plan, next, shards) } else { next.turn() }
             }
             Rung::Release => {
                 let sweep = self.sweep_all(plan, shards);
                 self.scalars.num_alloc_retries += 1;
-                sweep.then(climb.up()).turn()
+                sweep.then(next).turn()
             }
-            Rung::Refuse => self.refuse(climb, plan, shards),
-            Rung::Idle => self.release_idle(Phase::Over, shards),
+            Rung::Refuse => self.refuse(plan, shards),
+            Rung::Idle => self.release_idle(next, shards),
             Rung::FlushAll => match plan.request.goal {
-                Goal::EmptyPool(pool) if self.pools.is_held(pool) => Phase::Over.turn(),
-                _ => self.flush(climb.up(), plan, shards),
+                Goal::EmptyPool(pool) if self.pools.is_held(pool) => Rung::Done.turn(),
+                _ => self.flush(next, plan, shards),
             },
             Rung::ReleaseAll => {
                 self.retire(plan.request.clocks, shards);
                 if plan.request.goal == Goal::EmptyCache {
                     self.begin_anew(shards);
                 }
-                self.sweep_all(plan, shards).then(Phase::Over).turn()
+                self.sweep_all(plan, shards).then(next).turn()
             }
+            Rung::Done => Phase::Over.turn(),
         }
     }
 
     /// Looks for a free block once more: others may have freed one since the plan began. Goes on with `next` if there
     /// is none.
-    pub(crate) fn search(&mut self, plan: &mut Plan, next: Phase, shards: &mut dyn Shards) -> Turned {
+    pub(crate) fn search(&mut self, plan: &mut Plan, next: Rung, shards: &mut dyn Shards) -> Turned {
         self.find(plan, shards).map_or_else(|| next.turn(), |grant| Phase::end(Step::Grant(grant)))
     }
 
@@ -286,7 +233,7 @@ impl Coordinator {
     }
 
     /// Gives back what the policy does not keep while it takes more.
-    fn collect(&mut self, next: Phase, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
+    fn collect(&mut self, next: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let (shard, _) = plan.request.allocation();
         match self.settings_in(self.pool_of(shard)).policy {
             Policy::Direct => self.release_idle(next, shards),
@@ -296,29 +243,30 @@ impl Coordinator {
     }
 
     /// Waits for everything outstanding, or, where one pool is emptied, for what that pool's memory waits for.
-    fn flush(&mut self, next: Phase, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
+    fn flush(&mut self, next: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         self.scalars.num_sync_all_streams += 1;
         if plan.standing.keeps_turn() {
-            self.note_frees(plan, self.frees(shards));
+            self.note_frees(plan, self.frees(None, shards));
         }
         let points = match plan.request.goal {
             Goal::EmptyPool(pool) => self.outstanding_in(pool, shards),
             _ => self.outstanding(shards),
         };
-        if points.is_empty() { next.turn() } else { next.after(Step::Wait(points)) }
+        if points.is_empty() { next.turn() } else { Phase::Climb(next).after(Step::Wait(points)) }
     }
 
     /// Refuses the request with a report; unless it was held back by the budget alone, in which case it begins again
     /// without one, or others may be the reason for the refusal, in which case it waits for its turn first.
-    fn refuse(&mut self, climb: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
+    fn refuse(&mut self, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let limit = self.headroom.limit();
         if plan.request.allowance.most().is_some_and(|allowance| limit.is_none_or(|limit| allowance < limit)) {
             // Nothing within the budget serves the request: all over again, with what the driver grants beyond it.
             plan.request.allowance = Allowance::Any;
-            return climb.restart().turn();
+            plan.knows.begin_again();
+            return Rung::Search.turn();
         }
         if self.may_be_disturbed(plan, shards) {
-            return climb.at(Rung::Turn).turn();
+            return Rung::Turn.turn();
         }
         // The plan may have waited for what is free there now.
         if let Some(served) = self.find_in_other_pools(plan, shards) {
@@ -344,8 +292,6 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::coordinator::sweep::Sweep;
-    use crate::ids::BlockId;
 
     fn climbed(from: Rung, gathers: bool, steps: usize) -> Vec<Rung> {
         core::iter::successors(Some(from), |rung| Some(rung.next(gathers))).take(steps).collect()
@@ -382,32 +328,5 @@ mod tests {
         let waits = [Rung::Turn, Rung::Flush, Rung::SearchAgain];
         let expected = [&waits[..], &in_turn, &[Rung::Release], &last, &[Rung::Refuse]].concat();
         assert_eq!(climbed(Rung::Turn, true, 9), expected);
-    }
-
-    /// What a plan was told is looked at, also if a sweep comes before that.
-    #[test]
-    fn news_are_news_until_they_are_looked_at() {
-        let at = |times| {
-            let knows = Knows { times, ..Knows::default() };
-            Climb { knows, ..Climb::begin(Rung::Search, true) }
-        };
-        for (before, after) in
-            [(Times::Unasked, Times::Unasked), (Times::Told, Times::Told), (Times::Seen, Times::Told)]
-        {
-            assert_eq!(at(before).told(), at(after));
-            let sweep = Sweep::waiting([(ShardId(0), BlockId(0))].into());
-            let Phase::Sweep(_, then) = sweep.then(at(before).again()).told() else { panic!("a sweep is left out") };
-            let Phase::Climb(climb) = *then else { panic!("{then:?}") };
-            assert_eq!(climb, at(after));
-        }
-    }
-
-    #[test]
-    fn beyond_the_budget_a_plan_tries_new_pages_again() {
-        let mut climb = Climb::begin(Rung::Refuse, true);
-        climb.knows.lacks = Lacks { new_pages: true, waits: true, windows: true, homes: true, budget: true };
-        let Phase::Climb(again) = climb.restart() else { panic!("the ladder begins again") };
-        assert_eq!(again.rung, Rung::Search);
-        assert_eq!(again.knows.lacks, Lacks { waits: true, ..Lacks::default() }, "a capture goes on");
     }
 }

@@ -9,7 +9,6 @@ pub(crate) mod ladder;
 pub(crate) mod paged;
 mod segments;
 
-pub(crate) use ladder::Climb;
 pub use paged::Growth;
 pub(crate) use paged::least_page_bytes;
 pub(crate) use segments::{Addresses, exact_segment};

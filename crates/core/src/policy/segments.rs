@@ -6,7 +6,8 @@
 
 use alloc::boxed::Box;
 
-use super::{Climb, Source};
+use super::Source;
+use super::ladder::Rung;
 use crate::coordinator::calls::{Extension, Purpose};
 use crate::coordinator::phase::{Asked, Phase, Reserve, Turned};
 use crate::coordinator::plan::{Allowance, Plan};
@@ -36,18 +37,21 @@ const PARTS: u64 = 64;
 impl Coordinator {
     /// Asks the driver for what the request needs, if that may be reserved: PyTorch's `alloc_block`. `attempt` is the
     /// rung that tries it.
-    pub(super) fn grow(&mut self, attempt: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
+    pub(super) fn grow(&mut self, attempt: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let (shard, want) = plan.request.allocation();
         let bytes = self.needed_for(shard, &want, shards);
         self.begin_attempt(plan);
         if self.settings.throw_on_oom && self.headroom.with_asked() + bytes > self.throw_above() {
-            return self.reject(attempt.turn(), plan, shards);
+            return self.reject(plan, shards);
         }
         if plan.request.allowance == Allowance::Unasked {
-            return attempt.again().after(Step::Budget);
+            return Phase::Climb(attempt).after(Step::Budget);
         }
         if !self.headroom.admits(bytes, plan.request.allowance.most()) {
-            return attempt.refused().again().turn();
+            return attempt.refused().turn();
+        }
+        if let Some(turned) = self.empty_pools_that_are_over(false, attempt, plan, shards) {
+            return turned;
         }
         if self.traits_of(shard).source == Source::Ranges {
             return self.extend(None, attempt, plan, shards);
@@ -56,13 +60,7 @@ impl Coordinator {
     }
 
     /// Asks the driver for a segment that may be reserved.
-    pub(super) fn new_segment(
-        &mut self,
-        shard: ShardId,
-        bytes: u64,
-        attempt: Climb,
-        shards: &mut dyn Shards,
-    ) -> Turned {
+    pub(super) fn new_segment(&mut self, shard: ShardId, bytes: u64, attempt: Rung, shards: &mut dyn Shards) -> Turned {
         let slot = shards.with(shard, |shard| shard.promise());
         self.headroom.ask(bytes);
         let reserve = Reserve { slot, bytes, attempt, addresses: None };
@@ -70,9 +68,9 @@ impl Coordinator {
     }
 
     /// Refuses without the retries, as `throw_on_cudamalloc_oom` asks; but not because of what other plans hold.
-    pub(super) fn reject(&mut self, turn: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
+    pub(super) fn reject(&mut self, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         if self.others_hold(plan) {
-            return turn.again().turn();
+            return Rung::Turn.turn();
         }
         self.scalars.num_oom_rejections += 1;
         Phase::end(Step::Refuse(Box::new(self.report(plan, true, shards))))
@@ -92,7 +90,7 @@ impl Coordinator {
     /// of them, with its addresses; where addresses are not scarce, those alone in which no graph was captured.
     pub(super) fn new_range(
         &mut self,
-        mut attempt: Climb,
+        attempt: Rung,
         addresses: Addresses,
         plan: &mut Plan,
         shards: &mut dyn Shards,
@@ -115,24 +113,21 @@ impl Coordinator {
         let wished = wished.div_ceil(page).saturating_mul(page);
         let bytes = wished.min((left / PARTS).max(needed).div_ceil(page).saturating_mul(page));
         let is_scarce = left < wished;
-        if (begins_small || is_scarce) && !core::mem::replace(&mut plan.emptied_pools, true) {
-            // Pools that come and go keep no more memory than those that are there, and no more homes.
-            let (sweep, streams) = self.sweep_pools_that_are_over(is_scarce, shards);
-            let next = sweep.then(attempt.again());
-            return if streams.is_empty() { next.turn() } else { next.after(Step::Poll(streams)) };
+        if let Some(turned) = self.empty_pools_that_are_over(is_scarce, attempt, plan, shards) {
+            return turned;
         }
         if bytes < needed || bytes > left {
             plan.refused_addresses = Some(needed);
             // The plan makes do without a new window or without new pages, or with a segment of its own.
-            if attempt.gathers {
-                let lacks = &mut attempt.knows.lacks;
+            if plan.gathers {
+                let lacks = &mut plan.knows.lacks;
                 *if has_windows { &mut lacks.windows } else { &mut lacks.homes } = true;
-                return attempt.again().turn();
+                return attempt.turn();
             }
             let room = self.headroom.room(plan.request.allowance.most()) / QUANTUM * QUANTUM;
             return match exact_segment(&want).min(room) {
                 bytes if bytes >= want.rounded => self.new_segment(shard, bytes, attempt, shards),
-                _ => attempt.refused().again().turn(),
+                _ => attempt.refused().turn(),
             };
         }
         let slot = shards.with(shard, |shard| shard.promise());
@@ -159,9 +154,9 @@ impl Coordinator {
                 // There are fewer addresses than that: the attempt asks for a shorter range, or makes do with none.
                 Outcome::Refused if addresses.is_some() => {
                     self.ranges.refused(bytes);
-                    attempt.again()
+                    Phase::Climb(attempt)
                 }
-                Outcome::Refused => attempt.refused().again(),
+                Outcome::Refused => Phase::Climb(attempt.refused()),
                 Outcome::Failed => Phase::Over,
                 other => panic!("{other:?} does not answer a request for memory"),
             };
@@ -184,7 +179,7 @@ impl Coordinator {
         shards.with(shard, |shard| shard.adopt(slot, arrival));
         self.ranges.gain(bytes);
         plan.refused_addresses = None;
-        attempt.again()
+        Phase::Climb(attempt)
     }
 
     /// Returns the bytes of a page: of classic's expandable segments, or under `paged` the unit of all pages.
@@ -239,7 +234,7 @@ impl Coordinator {
     pub(crate) fn extend(
         &mut self,
         claimed: Option<BlockId>,
-        attempt: Climb,
+        attempt: Rung,
         plan: &mut Plan,
         shards: &mut dyn Shards,
     ) -> Turned {
@@ -252,11 +247,11 @@ impl Coordinator {
         };
         match shards.with(shard, |shard| shard.extend(claimed, &want, growing)) {
             Extend::Serve(block) => self.serve(block, plan, shards),
-            Extend::NoRoom => attempt.refused().again().turn(),
+            Extend::NoRoom => attempt.refused().turn(),
             Extend::Restart(block) => {
                 shards.with(shard, |shard| shard.unclaim(block, plan.request.clocks));
                 let next = if plan.standing.may_repeat() { attempt } else { attempt.refused() };
-                next.again().turn()
+                next.turn()
             }
             Extend::Map { gap, at, bytes, page_bytes, before, is_least } => {
                 self.headroom.ask(bytes);
@@ -296,9 +291,9 @@ impl Coordinator {
             // The driver may have what is missing, and no more.
             true if !is_least && !plan.request.is_short => {
                 plan.request.is_short = true;
-                attempt.again()
+                Phase::Climb(attempt)
             }
-            true => attempt.refused().again(),
+            true => Phase::Climb(attempt.refused()),
             false => Phase::Over,
         }
     }

@@ -281,11 +281,11 @@ impl Shard {
         block.state = State::Free;
         block.age = clock;
         let (size, is_split) = (block.size, block.is_split());
+        if expandable && side == Side::Small && size >= self.gives_from && self.gives_slabs(whole) {
+            return SplitChange::default();
+        }
         self.list(whole, size, side);
         if expandable {
-            if side == Side::Small && size >= self.gives_from {
-                self.give_slabs(whole);
-            }
             SplitChange::default()
         } else if is_split {
             SplitChange { blocks: pieces, bytes: alone as i64 }

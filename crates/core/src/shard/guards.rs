@@ -136,8 +136,9 @@ impl Guards {
 
     /// Returns the parts that share a byte with the range, the last one first.
     fn parts(&self, slot: Slot, (begin, end): (u64, u64)) -> impl Iterator<Item = &Part> {
-        let below = self.parts.range((slot, 0)..(slot, end)).rev();
-        below.map(|(_, part)| part).take_while(move |part| part.end > begin)
+        // With a lower bound the tree would be searched twice.
+        let below = self.parts.range(..(slot, end)).rev();
+        below.take_while(move |((of, _), part)| *of == slot && part.end > begin).map(|(_, part)| part)
     }
 
     /// Returns the parts that share a byte with the range, the first one first.
@@ -369,6 +370,12 @@ impl Shard {
     /// Returns how many of the coordinator's news of streams the home has seen.
     pub(crate) fn news_seen(&self) -> u64 {
         self.seen.news
+    }
+
+    /// Returns the streams that a plan asks before all else, where the shard is a home: see
+    /// [`Plan::after_question`](crate::Plan::after_question).
+    pub fn first_question(&mut self) -> Option<Vec<StreamId>> {
+        self.rules.moves_pages.then(|| self.tidied().streams_behind().collect())
     }
 
     /// Returns the streams that free memory may have to wait for.

@@ -175,17 +175,19 @@ impl Shard {
         })
     }
 
-    /// Gives back to the large side what [`returnable`](Self::returnable) names of a free block of the small side.
-    #[cold]
+    /// Gives back to the large side what [`returnable`](Self::returnable) names of a block of the small side that is in
+    /// no index. Returns whether it has given anything.
     #[inline(never)]
-    pub(super) fn give_slabs(&mut self, id: BlockId) {
-        let Some((begin, end)) = self.returnable(id) else { return };
-        let clock = self.blocks[id].age;
-        self.claim(id);
+    pub(super) fn gives_slabs(&mut self, id: BlockId) -> bool {
+        let Some((begin, end)) = self.returnable(id) else { return false };
+        let block = &mut self.blocks[id];
+        block.state = State::Claimed;
+        let clock = block.age;
         // What is left on both sides is a part of a slab that has other small blocks, so it stays small.
         let slabs = self.carve(id, begin, end - begin, [clock; 2]);
         self.leaves_slab(slabs);
         self.join(slabs, clock);
+        true
     }
 
     /// Returns what of a free block of the small side belongs to the large side: its whole slabs. A restored block may

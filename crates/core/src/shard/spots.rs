@@ -220,8 +220,9 @@ impl Shard {
             self.leaves_slab(part);
             let Block { prev, next, .. } = self.blocks[part];
             for left in [prev, next].into_iter().filter_map(BlockId::some) {
-                if self.is_free_on(left, Side::Small) {
-                    self.give_slabs(left);
+                if self.is_free_on(left, Side::Small) && self.returnable(left).is_some() {
+                    self.claim(left);
+                    self.gives_slabs(left);
                 }
             }
             return part;

@@ -149,7 +149,7 @@ impl Shard {
     /// few blocks.
     #[inline(never)]
     fn find_small(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
-        let ready = self.slabs.of(by.stream).and_then(|index| {
+        let ready = self.slabs.of(by.stream).filter(|index| !index.is_empty()).and_then(|index| {
             let ready = |id| Some((id, self.ready_use(id, self.front_of(id, want), by)?));
             self.fitting(index, want.rounded).find_map(ready)
         });

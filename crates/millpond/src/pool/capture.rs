@@ -101,6 +101,7 @@ impl<B: Backend> Drop for Capture<B> {
         for &stream in self.streams.lock().iter() {
             coordinator.end_capture(stream, self.pool_id());
         }
+        state.publish(&coordinator);
     }
 }
 
@@ -120,7 +121,9 @@ impl<B: Backend> State<B> {
             });
         }
         let open = self.backend.mark(stream);
-        let began = self.coordinator.lock().begin_capture(stream, pool, open);
+        let mut coordinator = self.coordinator.lock();
+        let began = coordinator.begin_capture(stream, pool, open);
+        self.publish(&coordinator);
         if began { Ok(()) } else { Err(Error::Capturing { stream }) }
     }
 }

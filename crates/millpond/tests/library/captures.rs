@@ -78,6 +78,19 @@ fn nothing_is_asked_of_a_captured_stream() {
     }
 }
 
+/// The same of the first request after the capture has begun, which would ask what memory there waits for.
+#[test]
+fn the_first_miss_in_a_capture_asks_nothing_of_its_stream() {
+    for conf in CONFS {
+        let Scene { streams: [eager, captured], inside: [_, graph], .. } = scene(conf);
+        drop(captured.allocate(30 * MIB).unwrap());
+        let _capture = graph.begin_capture().unwrap();
+        let open = captured.point().tick;
+        drop(eager.allocate(20 * MIB).unwrap());
+        assert_eq!(captured.point().tick, open, "{conf}: an event was recorded on a stream that is captured");
+    }
+}
+
 /// Inside of a capture memory is used again in the order of its stream, by that stream alone.
 #[test]
 fn memory_freed_in_a_capture_is_reused_on_its_stream() {

@@ -5,51 +5,48 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, StreamId};
 
 use super::Growth;
-use super::climb::{Climb, Knows, Times};
+use super::climb::Times;
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::{Allowance, Plan};
 use crate::coordinator::step::{Polled, Step};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::ShardId;
 use crate::policy::Source;
+use crate::policy::ladder::Rung;
 use crate::shard::Grant;
 use crate::size::Want;
 
 impl Coordinator {
     /// Makes one attempt to serve a request that missed.
-    pub(super) fn attempt(&mut self, mut climb: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
+    pub(super) fn attempt(&mut self, rung: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let (_, want) = plan.request.allocation();
         // What is not known to be over may be. Asking first makes what follows depend on how far the device is, and not
         // on which plan asked last.
-        if climb.knows.times == Times::Unasked {
-            climb.knows.times = Times::Told;
+        if plan.knows.times == Times::Unasked {
+            plan.knows.times = Times::Told;
             // Where there is nobody to ask, it is told what time it is.
-            return climb.again().after(Step::Poll(self.streams_to_ask(plan, shards)));
+            return Phase::Climb(rung).after(Step::Poll(self.streams_to_ask(plan, shards)));
         }
-        let frees = self.frees(shards);
-        if let Some(grant) = self.retire_and_find(&mut climb.knows, plan, shards) {
-            return Phase::end(Step::Grant(grant));
-        }
+        let frees = match self.retire_and_find(plan, shards) {
+            Ok(grant) => return Phase::end(Step::Grant(grant)),
+            Err(frees) => frees,
+        };
         self.begin_attempt(plan);
         if !plan.standing.keeps_turn() {
-            self.note_frees(plan, frees);
+            self.note_frees(plan, frees + self.frees(Some(plan.request.allocation().0), shards));
         }
         if !self.headroom.could_hold(want.rounded) {
             // No wait would help.
-            return if self.settings.throw_on_oom {
-                self.reject(climb.turn(), plan, shards)
-            } else {
-                climb.hopeless().turn()
-            };
+            return if self.settings.throw_on_oom { self.reject(plan, shards) } else { Rung::Refuse.turn() };
         }
         let is_rejected =
-            self.settings.throw_on_oom && !climb.knows.lacks.new_pages && plan.request.allowance.most().is_none();
-        climb.knows.lacks.budget = plan.request.allowance == Allowance::Unasked;
-        match self.find_way(climb.clone(), plan, shards) {
+            self.settings.throw_on_oom && !plan.knows.lacks.new_pages && plan.request.allowance.most().is_none();
+        plan.knows.lacks.budget = plan.request.allowance == Allowance::Unasked;
+        match self.find_way(rung, plan, shards) {
             Some(turned) => turned,
             // Neither idle memory nor what may be created suffices: refused at once, where that is asked for.
-            None if is_rejected => self.reject(climb.turn(), plan, shards),
-            None => climb.refused().again().turn(),
+            None if is_rejected => self.reject(plan, shards),
+            None => rung.refused().turn(),
         }
     }
 
@@ -64,8 +61,8 @@ impl Coordinator {
     /// Returns the streams that freed memory waits for: of the home of the request, and blocks of all pools.
     fn streams_to_ask(&self, plan: &Plan, shards: &mut dyn Shards) -> Vec<StreamId> {
         let (home, _) = plan.request.allocation();
-        let mut streams = self.pending.waited_for();
-        streams.extend(shards.with(home, |home| home.streams_behind().collect::<Vec<_>>()));
+        let mut streams = shards.with(home, |home| home.streams_behind().collect::<Vec<_>>());
+        streams.append(&mut self.pending.waited_for());
         streams.sort_unstable();
         streams.dedup();
         streams
@@ -87,14 +84,19 @@ impl Coordinator {
     }
 
     /// Makes free the blocks whose points are reached by now, which no plan waits for any more and which therefore must
-    /// not be missed; what another plan was told is among it. Then looks for a free block, if there is any news.
-    fn retire_and_find(&mut self, knows: &mut Knows, plan: &Plan, shards: &mut dyn Shards) -> Option<Grant> {
-        let waiters = self.pending.waiters();
+    /// not be missed; what another plan was told is among it. Then looks for a free block, if there is any news. Where
+    /// there is none, returns the number of blocks of the home that were freed before that.
+    fn retire_and_find(&mut self, plan: &mut Plan, shards: &mut dyn Shards) -> Result<Grant, u64> {
+        let ((home, want), waiters) = (plan.request.allocation(), self.pending.waiters());
         self.retire_pending(plan.request.clocks, shards);
-        self.tell_reached(plan.request.allocation().0, shards);
-        let was_told = core::mem::replace(&mut knows.times, Times::Seen) == Times::Told;
+        let was_told = core::mem::replace(&mut plan.knows.times, Times::Seen) == Times::Told;
         let has_news = was_told || self.pending.waiters() != waiters;
-        if has_news { self.find(plan, shards) } else { None }
+        let (clock, by) = (plan.request.clock(), self.requester_of(plan));
+        let found = self.tell_news(home, shards, |home| {
+            let grant = if has_news { home.find_and_take(&want, clock, by) } else { None };
+            grant.ok_or_else(|| home.frees())
+        });
+        found.map(|grant| self.settled(home, grant, shards))
     }
 
     /// Returns the most bytes that were live in the shard's pool since the program began anew, or will be once the
@@ -112,8 +114,8 @@ impl Coordinator {
     }
 
     /// Returns the number of bytes that may be created at all.
-    pub(super) fn room(&self, knows: &Knows, plan: &Plan) -> u64 {
-        if knows.lacks.new_pages {
+    pub(super) fn room(&self, plan: &Plan) -> u64 {
+        if plan.knows.lacks.new_pages {
             return 0;
         }
         let throw_above = if self.settings.throw_on_oom { self.throw_above() } else { u64::MAX };

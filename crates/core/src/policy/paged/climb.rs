@@ -3,11 +3,10 @@
 use millpond_backend::Point;
 
 use crate::books::Points;
-use crate::coordinator::phase::Turned;
+use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::Plan;
 use crate::coordinator::step::Step;
 use crate::coordinator::{Coordinator, Shards};
-pub(super) use crate::policy::ladder::Climb;
 use crate::policy::ladder::{Attempt, Rung};
 
 /// What the attempts of a plan have learnt.
@@ -47,6 +46,20 @@ pub(crate) struct Lacks {
     pub(crate) budget: bool,
 }
 
+impl Knows {
+    /// Notes that the plan was told how far streams are.
+    pub(crate) fn told(&mut self) {
+        if self.times == Times::Seen {
+            self.times = Times::Told;
+        }
+    }
+
+    /// Forgets what held up to now, as the ladder begins once more with what the driver grants beyond the budget.
+    pub(crate) fn begin_again(&mut self) {
+        *self = Self { lacks: Lacks { waits: self.lacks.waits, ..Lacks::default() }, ..Self::default() };
+    }
+}
+
 impl Lacks {
     /// Has the driver asked again for the memory and the addresses that it refused.
     fn forget_refusals(&mut self) {
@@ -63,31 +76,26 @@ impl Coordinator {
 
     /// Climbs one rung of `paged` alone. From an attempt that nothing has served: tries again when others have released
     /// memory, or else waits for what is outstanding.
-    pub(in crate::policy) fn climb_pages(
-        &mut self,
-        mut climb: Climb,
-        plan: &mut Plan,
-        shards: &mut dyn Shards,
-    ) -> Turned {
-        let attempt = match climb.rung {
+    pub(in crate::policy) fn climb_pages(&mut self, rung: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
+        let attempt = match rung {
             Rung::Refused(attempt) => attempt,
-            Rung::Oldest => return self.wait_for_oldest(climb, plan, shards),
-            _ => return self.attempt(climb, plan, shards),
+            Rung::Oldest => return self.wait_for_oldest(plan, shards),
+            _ => return self.attempt(rung, plan, shards),
         };
         if plan.standing.keeps_turn() {
             // What the driver refused before memory came back it may grant now.
-            climb.knows.lacks.forget_refusals();
+            plan.knows.lacks.forget_refusals();
             return match attempt {
-                Attempt::First => climb.at(Rung::Turn).turn(),
-                Attempt::Last if self.has_second_round(plan, shards) => climb.at(Rung::Flush).turn(),
-                _ => climb.up().turn(),
+                Attempt::First => Rung::Turn.turn(),
+                Attempt::Last if self.has_second_round(plan, shards) => Rung::Flush.turn(),
+                _ => rung.up(plan).turn(),
             };
         }
         let progressed = self.others_progressed(plan);
         if (progressed || self.others_hold(plan)) && plan.standing.may_repeat() {
-            climb.knows.lacks.forget_refusals();
-            climb.rung = Rung::Grow(attempt);
-            return if progressed { climb.again().turn() } else { self.pause(plan, climb) };
+            plan.knows.lacks.forget_refusals();
+            let again = Rung::Grow(attempt);
+            return if progressed { again.turn() } else { self.pause(plan, again) };
         }
         if attempt == Attempt::First {
             if let Some(served) = self.find_in_other_pools(plan, shards) {
@@ -95,23 +103,50 @@ impl Coordinator {
             }
             self.scalars.num_alloc_retries += 1;
         }
-        climb.up().turn()
+        rung.up(plan).turn()
     }
 
     /// Waits for the oldest outstanding point of each stream; with none left, refuses.
-    fn wait_for_oldest(&mut self, mut climb: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
-        let taker = self.taker(&climb, plan);
+    fn wait_for_oldest(&mut self, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
+        let taker = self.taker(plan);
         let points = self.oldest_points(taker, shards);
-        if points.iter().all(|Point { stream, tick }| climb.knows.waited.tick(stream) == Some(tick)) {
+        if points.iter().all(|Point { stream, tick }| plan.knows.waited.tick(stream) == Some(tick)) {
             // What can be gathered nowhere may be of use once it was released.
             let may_release = !plan.standing.keeps_turn() && !self.gathers_all(taker);
-            return if may_release { climb.at(Rung::Turn).turn() } else { climb.hopeless().turn() };
+            return if may_release { Rung::Turn } else { Rung::Refuse }.turn();
         }
         // Where others go on using what this plan waits for, that counts as an attempt that they have spoiled.
         if self.were_freed(plan, shards) && !plan.standing.may_repeat() {
-            return climb.at(Rung::Turn).turn();
+            return Rung::Turn.turn();
         }
-        climb.knows.waited = points.clone();
-        climb.up().after(Step::Wait(points.into_vec()))
+        plan.knows.waited = points.clone();
+        Phase::Climb(Rung::LookAgain).after(Step::Wait(points.into_vec()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millpond_backend::{StreamId, Tick};
+
+    use super::*;
+
+    #[test]
+    fn news_are_news_until_they_are_looked_at() {
+        let told = |times| {
+            let mut knows = Knows { times, ..Knows::default() };
+            knows.told();
+            knows.times
+        };
+        assert_eq!([Times::Unasked, Times::Told, Times::Seen].map(told), [Times::Unasked, Times::Told, Times::Told]);
+    }
+
+    #[test]
+    fn beyond_the_budget_a_plan_tries_new_pages_again() {
+        let lacks = Lacks { new_pages: true, waits: true, windows: true, homes: true, budget: true };
+        let waited = Points::from_iter([Point { stream: StreamId(0), tick: Tick(1) }]);
+        let mut knows = Knows { times: Times::Seen, lacks, waited };
+        knows.begin_again();
+        let lacks = Lacks { waits: true, ..Lacks::default() };
+        assert_eq!(knows, Knows { lacks, ..Knows::default() }, "a capture goes on");
     }
 }

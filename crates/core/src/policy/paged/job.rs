@@ -6,7 +6,6 @@ use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId, Tick};
 
-use super::climb::Climb;
 use super::kept::{Making, Stretch};
 use super::tiles::{Taker, Tiles, When};
 use crate::books::{Part, Points};
@@ -17,6 +16,7 @@ use crate::coordinator::step::{Outcome, PageCall, Step};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, PageId, Place, ShardId, Side, Slot};
 use crate::last_use::LastUse;
+use crate::policy::ladder::Rung;
 use crate::segment::Role;
 use crate::shard::{Claimed, Ground, Growth};
 use crate::size::Want;
@@ -193,19 +193,19 @@ impl Coordinator {
     pub(crate) fn back_window(
         &mut self,
         mut job: Box<Job>,
-        climb: Climb,
+        rung: Rung,
         plan: &Plan,
         shards: &mut dyn Shards,
     ) -> Turned {
         if !job.waits.is_empty() {
             let step = Step::StreamWait { stream: job.taker.stream, points: job.waits.clone().into_vec() };
-            return (Phase::Asked(Asked::Waits(job, climb)), Some(step));
+            return (Phase::Asked(Asked::Waits(job, rung)), Some(step));
         }
         let calls = calls_of(&job);
         if calls.is_empty() || core::mem::replace(&mut job.is_backed, true) {
             return self.serve_job(*job, plan, shards);
         }
-        Phase::call(calls, Purpose::Back(job, climb))
+        Phase::call(calls, Purpose::Back(job, rung))
     }
 
     /// Takes in whether the waits of a job are queued on the stream. If a stream cannot take part in one now, the
@@ -213,7 +213,7 @@ impl Coordinator {
     pub(crate) fn waits_queued(
         &mut self,
         mut job: Box<Job>,
-        mut climb: Climb,
+        rung: Rung,
         outcome: Outcome,
         plan: &mut Plan,
         shards: &mut dyn Shards,
@@ -224,7 +224,7 @@ impl Coordinator {
             core::mem::take(&mut job.waits).iter().for_each(|point| self.paging.waited.note(stream, point, tick));
             self.paging.pace.wait(stream, tick);
             self.paging.stats.moved_behind_wait += job.pieces.len() as u64;
-            return Phase::Window(job, climb);
+            return Phase::Window(job, rung);
         }
         assert!(
             matches!(outcome, Outcome::Refused | Outcome::Failed),
@@ -234,8 +234,8 @@ impl Coordinator {
         if outcome == Outcome::Failed {
             return Phase::Over;
         }
-        climb.knows.lacks.waits = true;
-        climb.again()
+        plan.knows.lacks.waits = true;
+        Phase::Climb(rung)
     }
 
     /// Books what the calls of a job have changed. If one failed, the pages that are at home become free memory, and
@@ -243,7 +243,7 @@ impl Coordinator {
     pub(crate) fn backed(
         &mut self,
         mut job: Box<Job>,
-        mut climb: Climb,
+        rung: Rung,
         made: &[PageCall],
         stopped: Option<bool>,
         plan: &mut Plan,
@@ -268,7 +268,7 @@ impl Coordinator {
                 other => panic!("{other:?} backs nothing"),
             }
         }
-        let Some(refused) = stopped else { return Phase::Window(job, climb) };
+        let Some(refused) = stopped else { return Phase::Window(job, rung) };
         // Pages go home first: if all are there, mapping in the window has failed.
         let at_home = |grown: &Grown| grown.pages.iter().all(|new| self.pages[new.page].home.is_some());
         let lacks_windows = job.growth.as_ref().is_none_or(at_home);
@@ -276,9 +276,9 @@ impl Coordinator {
         if !refused {
             return Phase::Over;
         }
-        climb.knows.lacks.windows |= lacks_windows;
-        climb.knows.lacks.new_pages |= !lacks_windows;
-        climb.again()
+        plan.knows.lacks.windows |= lacks_windows;
+        plan.knows.lacks.new_pages |= !lacks_windows;
+        Phase::Climb(rung)
     }
 
     /// Hands the block out: everything is in place.

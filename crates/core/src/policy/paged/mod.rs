@@ -23,7 +23,7 @@ mod sizes;
 mod tiles;
 mod ways;
 
-pub(crate) use climb::{Knows, Lacks, Times};
+pub(crate) use climb::{Knows, Times};
 pub(crate) use job::Job;
 pub(crate) use sizes::least as least_page_bytes;
 

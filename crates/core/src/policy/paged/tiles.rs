@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 
-use super::climb::{Climb, Lacks};
+use super::climb::Lacks;
 use super::job::{Job, Target};
 use super::ways::Way;
 use crate::books::Points;
@@ -93,9 +93,9 @@ const LOOKS_MAX: usize = 32;
 
 impl Coordinator {
     /// Returns the stream that a plan requests memory for.
-    pub(super) fn taker(&self, climb: &Climb, plan: &Plan) -> Taker {
+    pub(super) fn taker(&self, plan: &Plan) -> Taker {
         let (shard, want) = plan.request.allocation();
-        let (stream, lacks) = (self.requester_of(plan).stream, climb.knows.lacks);
+        let (stream, lacks) = (self.requester_of(plan).stream, plan.knows.lacks);
         let (is_capturing, open) = (self.is_capturing(stream, shard), plan.request.open);
         Taker { shard, stream, want, lacks, is_capturing, open, creates_up_to: 0 }
     }

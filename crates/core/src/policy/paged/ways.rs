@@ -20,7 +20,6 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::climb::Climb;
 use super::gathered::Gathered;
 use super::job::{Job, Target};
 use super::pace::Spends;
@@ -32,6 +31,7 @@ use crate::coordinator::plan::Plan;
 use crate::coordinator::step::{PageCall, Step};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{ShardId, Side};
+use crate::policy::ladder::Rung;
 use crate::policy::{Addresses, exact_segment};
 use crate::shard::Grant;
 
@@ -59,29 +59,28 @@ pub(super) enum Way {
 
 impl Coordinator {
     /// Takes the first way that serves the request.
-    pub(super) fn find_way(&mut self, mut climb: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Option<Turned> {
+    pub(super) fn find_way(&mut self, rung: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Option<Turned> {
         let (shard, _) = plan.request.allocation();
-        let way = self.first_way(&climb, plan, shards)?;
+        let way = self.first_way(plan, shards)?;
         Some(match way {
-            Way::Job(job) => Phase::Window(Box::new(job), climb).turn(),
+            Way::Job(job) => Phase::Window(Box::new(job), rung).turn(),
             Way::Spoiled(job) => {
                 self.give_up_window(Box::new(job), plan, shards);
-                let next = if plan.standing.may_repeat() { climb } else { climb.refused() };
-                next.again().turn()
+                if plan.standing.may_repeat() { rung } else { rung.refused() }.turn()
             }
             Way::Range(Addresses::Windows(bytes)) if self.has_few_addresses(shard, bytes, shards) => {
                 let calls = self.calls_to_end(|of| of == shard, |freed, _| freed >= bytes, shards);
                 if calls.is_empty() {
-                    climb.knows.lacks.windows = true;
-                    return Some(climb.again().turn());
+                    plan.knows.lacks.windows = true;
+                    return Some(rung.turn());
                 }
-                Phase::call(calls, Purpose::EndWindows(climb))
+                Phase::call(calls, Purpose::EndWindows(rung))
             }
-            Way::Range(addresses) => self.new_range(climb, addresses, plan, shards),
+            Way::Range(addresses) => self.new_range(rung, addresses, plan, shards),
             Way::Found(grant) => Phase::end(Step::Grant(self.settled(shard, grant, shards))),
-            Way::Segment(bytes) => self.new_segment(shard, bytes, climb, shards),
-            Way::End(calls) => Phase::call(calls, Purpose::EndWindows(climb)),
-            Way::Budget => climb.again().after(Step::Budget),
+            Way::Segment(bytes) => self.new_segment(shard, bytes, rung, shards),
+            Way::End(calls) => Phase::call(calls, Purpose::EndWindows(rung)),
+            Way::Budget => Phase::Climb(rung).after(Step::Budget),
         })
     }
 
@@ -91,20 +90,20 @@ impl Coordinator {
         self.ranges.left() < bytes || taken / RANGES_MAX > self.headroom.total_bytes().max(bytes)
     }
 
-    fn first_way(&mut self, climb: &Climb, plan: &Plan, shards: &mut dyn Shards) -> Option<Way> {
+    fn first_way(&mut self, plan: &Plan, shards: &mut dyn Shards) -> Option<Way> {
         let (shard, want) = plan.request.allocation();
-        if climb.knows.lacks.homes {
+        if plan.knows.lacks.homes {
             let (clock, by) = (plan.request.clock(), self.requester_of(plan));
             if let Some(grant) = shards.with(shard, |shard| shard.take_in_segment(&want, clock, by)) {
                 return Some(Way::Found(grant));
             }
         }
         let high = self.high_live(shard, &want, shards);
-        let room = self.room(&climb.knows, plan);
+        let room = self.room(plan);
         let left = |most: u64, reserved: u64| most.saturating_sub(reserved).min(room);
         let reserved = self.reserved_for(shard);
         let eager = left(self.paging.slack.eager(high), reserved);
-        let taker = Taker { creates_up_to: reserved + eager, ..self.taker(climb, plan) };
+        let taker = Taker { creates_up_to: reserved + eager, ..self.taker(plan) };
         let is_large = want.side == Side::Large;
         let is_behind = self.is_behind(shard, taker.stream, shards);
         let spends = if is_behind { self.paging.pace.spends() } else { Spends::Nothing };

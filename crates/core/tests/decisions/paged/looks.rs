@@ -203,7 +203,7 @@ fn a_block_is_used_once_more(set_up: impl Fn() -> (Device, u64)) {
         used.set(used.get() + 1);
         assert!(!steps.iter().any(is_stream_wait), "{steps:?}");
     });
-    assert!(used.get() > 3 && used.get() + 3 > looks, "used {} times in {looks} looks", used.get());
+    assert!(used.get() > 2 && used.get() + 3 > looks, "used {} times in {looks} looks", used.get());
 }
 
 #[test]
