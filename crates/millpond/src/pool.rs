@@ -31,7 +31,8 @@ pub(crate) use sources::Sources;
 /// Blocks of a pool are never given to requests of another one. As long as a pool has a reference, nothing of it goes
 /// back to the driver: [`Allocator::empty_cache`], [`Allocator::trim`], garbage collection and the attempts before an
 /// out-of-memory error leave its memory where it is, with its addresses, because a graph that was captured there may
-/// run again. With the last reference that ends, and its free memory goes back whenever that of the default pool does.
+/// run again. With the last reference that ends, and its free memory goes back whenever that of the default pool does,
+/// and before another private pool gets memory of the driver.
 /// Buffers of a pool outlive the references to it.
 ///
 /// ```

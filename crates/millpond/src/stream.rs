@@ -233,8 +233,9 @@ impl<B: Backend> Stream<B> {
         let state = &self.handle.state;
         let want = state.sizes.want(bytes).ok_or(Error::TooLarge { requested: bytes })?;
         let (grant, lane) = match missed {
-            Some(changes) => State::miss(state, &self.lane, (want, changes), asked)?,
-            None => State::allocate(state, &self.lane, &want, asked)?,
+            // What `prepare` has done may let the request hit.
+            Some(changes) if state.is_plain() => State::miss(state, &self.lane, (want, changes), asked)?,
+            _ => State::allocate(state, &self.lane, &want, asked)?,
         };
         if state.sinks.is_told() {
             state.tell_grant(lane, self.id, bytes, &grant);

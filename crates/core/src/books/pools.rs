@@ -25,16 +25,16 @@ struct Entry {
 }
 
 impl Entry {
-    /// Returns whether nothing uses the pool's memory any more: no reference is left, and no graph that was captured.
+    /// Returns whether the pool has memory that nothing holds any more: no reference, and no graph that was captured.
     fn is_over(&self) -> bool {
-        self.uses == 0 && !self.was_captured
+        self.uses == 0 && !self.was_captured && self.reserved.all.current > 0
     }
 }
 
 /// All pools that exist. The default pool always does.
 pub(crate) struct Pools {
     table: BTreeMap<PoolId, Entry>,
-    /// The number of private pools that are over.
+    /// The number of private pools that have memory and that nothing holds any more.
     over: usize,
     /// The bytes that are reserved in all pools.
     reserved: u64,
@@ -91,13 +91,10 @@ impl Pools {
             self.note_live(PoolId::DEFAULT, live);
         }
         self.next = self.next.max(pool.0.saturating_add(1));
-        self.table.entry(pool).or_insert_with(|| {
-            self.over += 1;
-            Entry::default()
-        });
+        self.table.entry(pool).or_default();
     }
 
-    /// Returns whether some private pool is over.
+    /// Returns whether some private pool has memory that nothing holds any more.
     pub(crate) fn has_over(&self) -> bool {
         self.over > 0
     }
@@ -187,13 +184,13 @@ impl Pools {
 
     /// Books memory that a pool got from the driver.
     pub(crate) fn gain(&mut self, pool: PoolId, side: Side, bytes: u64) {
-        self.entry(pool).reserved.change(side, |stat| stat.increase(bytes));
+        self.change(pool, |entry| entry.reserved.change(side, |stat| stat.increase(bytes)));
         self.reserved += bytes;
     }
 
     /// Books memory of a pool that goes back to the driver.
     pub(crate) fn lose(&mut self, pool: PoolId, side: Side, bytes: u64) {
-        self.entry(pool).reserved.change(side, |stat| stat.decrease(bytes));
+        self.change(pool, |entry| entry.reserved.change(side, |stat| stat.decrease(bytes)));
         self.reserved -= bytes;
     }
 
@@ -237,10 +234,7 @@ impl Pools {
     pub(crate) fn forget(&mut self, pool: PoolId) -> bool {
         let is_empty = |entry: &Entry| entry.uses == 0 && entry.captures == 0 && entry.reserved.all.current == 0;
         let goes = pool != PoolId::DEFAULT && self.table.get(&pool).is_some_and(is_empty);
-        if goes && let Some(entry) = self.table.remove(&pool) {
-            self.over -= usize::from(entry.is_over());
-        }
-        goes
+        goes && self.table.remove(&pool).is_some()
     }
 
     /// Sets every peak to what is there now.
@@ -253,7 +247,7 @@ impl Pools {
         self.table.values_mut().for_each(|entry| entry.reserved.each(Stat::reset_totals));
     }
 
-    /// Changes what is known of a pool, and counts those that are over.
+    /// Changes what is known of a pool, and counts those that have memory and that nothing holds.
     fn change(&mut self, pool: PoolId, change: impl FnOnce(&mut Entry)) {
         let entry = self.entry(pool);
         let was_over = entry.is_over();

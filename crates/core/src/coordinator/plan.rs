@@ -96,8 +96,8 @@ pub struct Plan {
     pub(crate) standing: Standing,
     /// The shortest range of addresses that there were none for, if the plan wanted one.
     pub(crate) refused_addresses: Option<u64>,
-    /// Whether pools that are over have given back what was idle of them, as addresses are scarce.
-    pub(crate) emptied_pools: bool,
+    /// Whether pools that nothing holds have given back what was idle of them, and whether addresses were scarce then.
+    pub(crate) emptied_pools: Option<bool>,
     /// Whether it climbs the ladder of `paged`, and what its attempts have learnt there.
     pub(crate) gathers: bool,
     pub(crate) knows: Knows,
@@ -119,7 +119,7 @@ impl Plan {
             request,
             standing: Standing::default(),
             refused_addresses: None,
-            emptied_pools: false,
+            emptied_pools: None,
             gathers: false,
             knows: Knows::default(),
             phase: Phase::Begin,
@@ -322,7 +322,8 @@ impl Coordinator {
 
     /// Returns whether plans for homes may begin [after a question](Plan::after_question).
     pub fn asks_first(&self) -> bool {
-        self.traits.source == Source::Pages && self.pending.waiters() == 0 && !self.pending.has_captures()
+        let is_calm = self.pending.waiters() == 0 && !self.has_queue();
+        self.traits.source == Source::Pages && is_calm && !self.pending.has_captures()
     }
 
     /// Gives back what a phase holds, and returns the phase that undoes the rest.

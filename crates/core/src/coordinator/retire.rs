@@ -87,7 +87,7 @@ impl Coordinator {
         })
     }
 
-    /// Does the same without a look at guarded memory.
+    /// Does what [`retire`](Self::retire) does for blocks that wait for points, without telling homes of it.
     pub(crate) fn retire_pending(&mut self, clocks: [u64; 2], shards: &mut dyn Shards) {
         let early = self.early();
         for stream in self.pending.waited_for() {

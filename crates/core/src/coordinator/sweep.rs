@@ -243,11 +243,12 @@ impl Coordinator {
         Sweep { with_spare, down_to, ..Sweep::waiting(blocks) }
     }
 
-    /// Has pools that are over give back what is idle of them, once, before another private pool gets memory or where
-    /// addresses are scarce: pools that come and go keep no more than those that are there. PyTorch's `MemPool` gives
-    /// memory back when it ends, and a graph's pool when it is scarce. A pool in which a stream was captured does so
-    /// where addresses are scarce, as no tick covers the last run of a graph. Costs a look at each shard if there is
-    /// such a pool.
+    /// Has pools that nothing holds give back what is idle of them, before another private pool gets a segment or a
+    /// range, so that pools that come and go keep no more than those that are there: PyTorch's `MemPool` gives memory
+    /// back when it ends. Where addresses are scarce, every request has them do so, and also pools in which a stream
+    /// was captured, whose last run no tick covers. Otherwise expandable segments stay, as a whole stream would have
+    /// to be waited for, and all does while a stream is captured. Happens once of each kind in a plan. Costs a look at
+    /// each shard if there is such a pool.
     pub(crate) fn empty_pools_that_are_over(
         &self,
         is_scarce: bool,
@@ -256,13 +257,16 @@ impl Coordinator {
         shards: &mut dyn Shards,
     ) -> Option<Turned> {
         let own = self.pool_of(plan.request.allocation().0);
-        let may = is_scarce || (own != PoolId::DEFAULT && self.pools.has_over());
-        if !may || core::mem::replace(&mut plan.emptied_pools, true) {
+        let is_at_hand = !self.traits.synchronizes() && !self.pending.has_captures();
+        let may = is_scarce || (own != PoolId::DEFAULT && self.pools.has_over() && is_at_hand);
+        if !may || plan.emptied_pools >= Some(is_scarce) {
             return None;
         }
+        plan.emptied_pools = Some(is_scarce);
         let is_over = |id: &ShardId| {
             let pool = self.pool_of(*id);
-            ![PoolId::DEFAULT, own].contains(&pool) && (is_scarce || !self.pools.was_captured(pool))
+            let is_alike = self.pools.has_source(pool) == self.pools.has_source(own);
+            ![PoolId::DEFAULT, own].contains(&pool) && is_alike && (is_scarce || !self.pools.was_captured(pool))
         };
         let over = self.releasable_shards().filter(is_over).flat_map(|id| Side::BOTH.map(|side| (id, side)));
         let sweep = Sweep::idle(over.flat_map(|(id, side)| claim_releasable(id, side, shards)).collect());

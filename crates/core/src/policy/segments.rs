@@ -41,6 +41,9 @@ impl Coordinator {
         let (shard, want) = plan.request.allocation();
         let bytes = self.needed_for(shard, &want, shards);
         self.begin_attempt(plan);
+        if let Some(turned) = self.empty_pools_that_are_over(false, attempt, plan, shards) {
+            return turned;
+        }
         if self.settings.throw_on_oom && self.headroom.with_asked() + bytes > self.throw_above() {
             return self.reject(plan, shards);
         }
@@ -49,9 +52,6 @@ impl Coordinator {
         }
         if !self.headroom.admits(bytes, plan.request.allowance.most()) {
             return attempt.refused().turn();
-        }
-        if let Some(turned) = self.empty_pools_that_are_over(false, attempt, plan, shards) {
-            return turned;
         }
         if self.traits_of(shard).source == Source::Ranges {
             return self.extend(None, attempt, plan, shards);

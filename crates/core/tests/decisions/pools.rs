@@ -2,7 +2,7 @@
 
 use millpond_backend::{PageCaps, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy, PoolFlags, Segments, Settings};
-use millpond_core::{Plan, PoolId, Step};
+use millpond_core::{Outcome, Plan, PoolId, Step};
 use millpond_trace::Random;
 
 use crate::driver::{Device, Facts, Held, MIB, empty_cache, is_stream_wait, is_wait, point};
@@ -200,6 +200,53 @@ fn a_private_pool_has_no_garbage() {
         let is_collected = device.reserved() == 60 * MIB;
         assert_eq!(is_collected, pool == PoolId::DEFAULT, "{pool}");
     }
+}
+
+/// Before a private pool gets memory, another one that nothing holds gives back what is idle. Nothing is waited for: of
+/// expandable segments the whole stream would have to be.
+#[test]
+fn what_a_pool_leaves_goes_back_without_a_wait() {
+    for policy in POLICIES {
+        let pools = [PoolId(1), PoolId(2)];
+        let settings = Settings { policy, ..Settings::default() };
+        let mut device = opened(settings, &[(0, pools[0]), (0, pools[1])], PageCaps::new(2 * MIB));
+        device.coordinator.hold_pool(pools[1]);
+        let held = device.serve(0, 40 * MIB);
+        device.free(held, 1);
+        device.gpu.reached[0] = Tick(1);
+        device.serve(1, 40 * MIB);
+        let waits = |step: &Step| matches!(step, Step::Wait(_) | Step::Synchronize(_));
+        assert!(!device.steps.iter().any(waits), "{policy:?}: {:?}", device.steps);
+        let stays = policy == Policy::Classic(Segments::Expandable);
+        assert_eq!(device.reserved(), if stays { 80 * MIB } else { 40 * MIB }, "{policy:?}");
+    }
+}
+
+/// A plan that finds out only later that addresses are scarce has pools in which a graph was captured emptied, too.
+#[test]
+fn what_a_graph_leaves_goes_back_where_addresses_turn_out_to_be_scarce() {
+    let pools = [1, 2, 3].map(PoolId);
+    let settings = Settings { policy: Policy::paged(Growth::Tight), ..Settings::default() };
+    let mut device = opened(settings, &pools.map(|pool| (0, pool)), PageCaps::new(2 * MIB));
+    for (shard, pool) in (0..).zip(pools) {
+        device.coordinator.hold_pool(pool);
+        if shard == 0 {
+            capture(&mut device, 0, pool, 1);
+            device.coordinator.end_capture(StreamId(0), pool);
+        }
+        if shard < 2 {
+            let held = device.serve(shard, 30 * MIB);
+            device.free(held, 1);
+            release(&mut device, pool);
+        }
+    }
+    device.gpu.reached[0] = Tick(1);
+    device.gpu.answers = |step| match step {
+        Step::ReserveRange { bytes, .. } if *bytes > 200 * MIB => Some(Outcome::Refused),
+        _ => None,
+    };
+    device.serve(2, 90 * MIB);
+    assert_eq!(device.reserved(), 90 * MIB, "{:?}", device.steps);
 }
 
 /// Where addresses are scarce windows end, but not those of a held pool: a request gets new pages instead.

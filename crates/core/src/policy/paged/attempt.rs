@@ -27,7 +27,7 @@ impl Coordinator {
             // Where there is nobody to ask, it is told what time it is.
             return Phase::Climb(rung).after(Step::Poll(self.streams_to_ask(plan, shards)));
         }
-        let frees = match self.retire_and_find(plan, shards) {
+        let frees = match self.find_by_news(plan, shards) {
             Ok(grant) => return Phase::end(Step::Grant(grant)),
             Err(frees) => frees,
         };
@@ -83,14 +83,11 @@ impl Coordinator {
         }
     }
 
-    /// Makes free the blocks whose points are reached by now, which no plan waits for any more and which therefore must
-    /// not be missed; what another plan was told is among it. Then looks for a free block, if there is any news. Where
+    /// Tells the home how far streams have come, and looks for a free block if the plan was told of it, too. Where
     /// there is none, returns the number of blocks of the home that were freed before that.
-    fn retire_and_find(&mut self, plan: &mut Plan, shards: &mut dyn Shards) -> Result<Grant, u64> {
-        let ((home, want), waiters) = (plan.request.allocation(), self.pending.waiters());
-        self.retire_pending(plan.request.clocks, shards);
-        let was_told = core::mem::replace(&mut plan.knows.times, Times::Seen) == Times::Told;
-        let has_news = was_told || self.pending.waiters() != waiters;
+    fn find_by_news(&mut self, plan: &mut Plan, shards: &mut dyn Shards) -> Result<Grant, u64> {
+        let (home, want) = plan.request.allocation();
+        let has_news = core::mem::replace(&mut plan.knows.times, Times::Seen) == Times::Told;
         let (clock, by) = (plan.request.clock(), self.requester_of(plan));
         let found = self.tell_news(home, shards, |home| {
             let grant = if has_news { home.find_and_take(&want, clock, by) } else { None };

@@ -24,16 +24,17 @@ impl Device {
 /// What another stream has used, or the stream itself, creates nothing.
 #[test]
 fn what_is_served_from_what_there_is_asks_nothing() {
-    for growth in [Growth::Tight, Growth::Balanced] {
+    // Also behind a wait: 100 ticks are reached.
+    for (growth, used) in [(Growth::Tight, 1), (Growth::Tight, 200), (Growth::Balanced, 1)] {
         let mut device = Device::new(growth, 1 << 30);
         device.gpu.left = Some(1000 * MIB);
         let (first, asks) = device.within_budget(0, 40);
         assert_eq!(asks, 1, "{growth:?}: nothing is there");
-        device.free(first, 1);
+        device.free(first, used);
         for stream in [1, 1, 0] {
             let (held, asks) = device.within_budget(stream, 40);
             assert_eq!((held.place(), asks), (first.place(), 0), "{growth:?}");
-            device.free(held, 2);
+            device.free(held, used + 1);
         }
         let held = device.hit(0, 40 * MIB).expect("it is free");
         assert_eq!(held.place(), first.place());
