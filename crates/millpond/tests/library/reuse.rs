@@ -121,3 +121,19 @@ fn the_part_of_a_free_block_that_can_be_waited_for_serves_where_it_lies() {
     assert_eq!((place(&again), allocator.memory_reserved()), (second, 40 * MIB));
     assert_eq!(sim.violations(), []);
 }
+
+/// What `prepare` frees is looked for, although the request has missed before that.
+#[test]
+fn what_is_freed_while_a_request_is_prepared_serves_it() {
+    let allocator = Allocator::builder(Sim::new()).conf("policy:classic").build().unwrap();
+    let [stream, other] = [(); 2].map(|()| allocator.create_stream().unwrap());
+    let first = stream.allocate(30 << 20).unwrap();
+    first.record_stream(&other).unwrap();
+    let reserved = allocator.memory_reserved();
+    let again = stream.allocate_prepared(30 << 20, || {
+        drop(first);
+        Ok(())
+    });
+    let _again = again.expect("it is free");
+    assert_eq!(allocator.memory_reserved(), reserved, "a segment was taken");
+}
