@@ -54,7 +54,7 @@ pub(crate) enum Asked {
     /// How far streams are, or to wait for points, or what the budget leaves, before a rung is entered.
     Points(Rung),
     /// The same, before a sweep goes on.
-    Last(Box<Sweep>),
+    Sweep(Box<Sweep>),
     /// To wait until other plans have ended something.
     Pause(Rung),
     /// A segment, or a range of addresses.
@@ -105,7 +105,7 @@ impl Phase {
     pub(crate) fn after(self, step: Step) -> Turned {
         let asked = match self {
             Phase::Climb(rung) => Asked::Points(rung),
-            Phase::Sweep(sweep) => Asked::Last(sweep),
+            Phase::Sweep(sweep) => Asked::Sweep(sweep),
             other => panic!("{other:?} waits for nothing"),
         };
         (Phase::Asked(asked), Some(step))

@@ -276,7 +276,7 @@ impl Coordinator {
     fn answered(&mut self, asked: Asked, outcome: Outcome, plan: &mut Plan, shards: &mut dyn Shards) -> Phase {
         match (asked, outcome) {
             (Asked::Points(rung), outcome) => self.told(Phase::Climb(rung), outcome, plan, shards),
-            (Asked::Last(sweep), outcome) => self.told(Phase::Sweep(sweep), outcome, plan, shards),
+            (Asked::Sweep(sweep), outcome) => self.told(Phase::Sweep(sweep), outcome, plan, shards),
             (Asked::Pause(rung), Outcome::Done) => Phase::Woken(rung),
             (Asked::Pause(_), Outcome::Failed) => Phase::Over,
             (Asked::Release { shard, slot, sweep }, Outcome::Done) => {

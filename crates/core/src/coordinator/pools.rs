@@ -2,7 +2,8 @@
 //!
 //! A pool is *held* while it has references. A graph that was captured in it may run again at any time, so nothing of a
 //! held pool goes back to the driver: its segments and pages stay, and its windows do not end. Once the last reference
-//! is given up, its free memory goes back whenever that of the default pool does, and before another pool gets memory.
+//! is given up, its free memory goes back whenever that of the default pool does, and before another private pool gets
+//! a segment or addresses.
 
 use alloc::vec::Vec;
 
