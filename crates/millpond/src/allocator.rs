@@ -13,6 +13,7 @@ use crate::builder::Builder;
 use crate::error::Error;
 use crate::events::Event;
 use crate::history::Mark;
+use crate::lane::Lane;
 use crate::raw::LaneRef;
 use crate::state::{LockedShards, State};
 use crate::stream::Stream;
@@ -294,8 +295,11 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Returns the bytes in buffers, after rounding (`torch.cuda.memory_allocated`).
+    ///
+    /// Takes no lock, and reads one number for each stream in each pool. While other threads work, each stream counts
+    /// as of the moment when it was read.
     pub fn memory_allocated(&self) -> u64 {
-        self.stats().allocated_bytes.all.current
+        self.state().lanes().map(Lane::allocated).sum()
     }
 
     /// Returns the peak of [`memory_allocated`](Self::memory_allocated) since peaks were last reset.
@@ -394,6 +398,10 @@ impl<B: Backend> Allocator<B> {
     pub fn check(&self) {
         let state = self.state();
         state.coordinator.lock().check(&mut LockedShards(state));
+        for lane in state.lanes() {
+            let (counted, held) = (lane.allocated(), lane.lock().shard.tidied().live_bytes());
+            assert_eq!(counted, held, "bytes handed out in {:?}, as counted and as there are", lane.shard);
+        }
     }
 
     fn note(&self, event: Event, mark: impl FnOnce() -> Mark) {

@@ -253,7 +253,7 @@ impl<B: Backend> Drop for Buffer<B> {
         if state.sinks.is_on() {
             return self.free_watched();
         }
-        let keep = State::free(&self.lane, &self.held);
+        let keep = State::free(&self.lane, &self.held, Some(self.size));
         // No part of the allocator is borrowed here any more, so this may drop the allocator.
         drop(keep);
     }

@@ -110,11 +110,18 @@ impl<B: Backend> State<B> {
             plan = plan.after_question();
         }
         match this.run_for(&mut plan, question, Some(&(lane.shard, want, *asked)))? {
-            Ending::Granted(grant) => Ok((grant, lane)),
+            Ending::Granted(grant) => {
+                let _held = lane.lock();
+                lane.count_out(grant.size);
+                Ok((grant, lane))
+            }
             Ending::Lent(lender, grant) => {
                 let lender = this.lane(lender);
                 // The lender's memory was granted by a miss of its own, and its handles still exist.
-                assert!(lender.lock().holds(), "shard {} lends and keeps no allocator", lender.shard.0);
+                let held = lender.lock();
+                assert!(held.holds(), "shard {} lends and keeps no allocator", lender.shard.0);
+                lender.count_out(grant.size);
+                drop(held);
                 Ok((grant, lender))
             }
             Ending::Done => panic!("a plan for {want:?} ended without an answer"),

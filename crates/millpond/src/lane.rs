@@ -5,7 +5,7 @@ use millpond_core::{Shard, ShardId, Slot};
 
 use crate::raw::{Guard, Latched, OwnerRef};
 use crate::state::State;
-use crate::sync::Arc;
+use crate::sync::{Arc, AtomicU64, Ordering};
 use crate::watch::Watch;
 
 /// One stream of one allocator, in one pool; or all streams of a pool, where they have their memory together. The
@@ -19,6 +19,8 @@ pub(crate) struct Lane<B: Backend> {
     /// Whether the stream is set aside: no work is put there, so everything that its ticks cover is complete.
     set_aside: bool,
     owner: OwnerRef<B>,
+    /// The bytes of blocks that are handed out. It is written under the lock, and read without it.
+    allocated: AtomicU64,
     inner: Latched<LaneState<B>>,
 }
 
@@ -58,6 +60,7 @@ impl<B: Backend> Lane<B> {
             shard: shard.id(),
             set_aside,
             owner,
+            allocated: AtomicU64::new(0),
             inner: Latched::new(LaneState {
                 shard,
                 segments: Vec::new(),
@@ -86,6 +89,23 @@ impl<B: Backend> Lane<B> {
     /// Returns the tick that a stream of the lane has reached.
     pub(crate) fn reached(&self, backend: &B, stream: StreamId) -> Result<Tick, B::Error> {
         if self.set_aside { Ok(Tick(u64::MAX)) } else { backend.reached(stream) }
+    }
+
+    /// Returns the bytes of blocks that are handed out, without taking the lock.
+    pub(crate) fn allocated(&self) -> u64 {
+        self.allocated.load(Ordering::Relaxed)
+    }
+
+    /// Counts a block that was handed out. The caller holds the lock, so that no other thread counts meanwhile.
+    #[inline(always)]
+    pub(crate) fn count_out(&self, bytes: u64) {
+        self.allocated.store(self.allocated.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
+    }
+
+    /// Counts a block that came back. The caller holds the lock.
+    #[inline(always)]
+    pub(crate) fn count_back(&self, bytes: u64) {
+        self.allocated.store(self.allocated.load(Ordering::Relaxed).wrapping_sub(bytes), Ordering::Relaxed);
     }
 
     /// Takes the lock if no other thread holds it.

@@ -348,6 +348,7 @@ impl<B: Backend> State<B> {
             // The lane holds the allocator before the block exists, so that the block is never without it.
             state.hold(this);
             if let Some(grant) = &hit {
+                lane.count_out(grant.size);
                 state.granted(asked, want.requested, grant);
             }
             hit.ok_or_else(|| state.shard.changes())
@@ -398,15 +399,18 @@ impl<B: Backend> State<B> {
     /// value may be the reference that keeps this state alive: the caller drops it when it needs neither state nor lane
     /// any more.
     ///
+    /// `size` is the length of the block, if the caller knows it.
+    ///
     /// It takes no reference to the lane or its state, because they may be dropped before this returns: see
     /// [`crate::raw`].
     #[inline(always)]
-    pub(crate) fn free(lane: &LaneRef<B>, held: &Held) -> Option<Arc<Self>> {
+    pub(crate) fn free(lane: &LaneRef<B>, held: &Held, size: Option<u64>) -> Option<Arc<Self>> {
         let home: &Lane<B> = lane;
         let state = home.owner();
         let clock = if state.is_plain() { 0 } else { state.clocks()[held.side as usize] };
         let mut inner = home.lock();
         let tick = home.mark(&state.backend, inner.shard.user_of(held.block));
+        home.count_back(size.unwrap_or_else(|| inner.shard.size_of(held.block)));
         match inner.shard.free(held.block, tick, clock) {
             Freed::Done { unsettled: false } if !inner.looks_back() => None,
             freed => Self::freed(lane, inner, held, freed),
@@ -425,6 +429,7 @@ impl<B: Backend> State<B> {
         let mut inner = home.lock();
         let tick = home.mark(backend, inner.shard.user_of(held.block));
         let base = if inner.watch.is_some() { inner.segment_base(backend, out.slot) } else { 0 };
+        home.count_back(inner.shard.size_of(held.block));
         let freed = inner.shard.free(held.block, tick, clock);
         inner.freed(held.block, out, base, matches!(freed, Freed::Done { .. }));
         Self::freed(lane, inner, held, freed)

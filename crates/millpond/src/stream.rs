@@ -169,6 +169,7 @@ impl<B: Backend> Stream<B> {
             return None;
         }
         let grant = lane.shard.allocate(&want, 0, Requester::in_order(self.id))?;
+        self.lane.count_out(grant.size);
         lane.granted(asked, bytes, &grant);
         drop(lane);
         if grant.unsettled {
@@ -190,6 +191,7 @@ impl<B: Backend> Stream<B> {
             let mut lane = self.lane.lock();
             if lane.holds() {
                 if let Some(grant) = lane.shard.allocate(&want, 0, Requester::in_order(self.id)) {
+                    self.lane.count_out(grant.size);
                     drop(lane);
                     if grant.unsettled {
                         state.settle(self.lane.shard);

@@ -300,7 +300,8 @@ impl Shard {
     }
 
     /// Returns the length of a block in bytes.
-    pub(crate) fn size_of(&self, block: BlockId) -> u64 {
+    #[inline]
+    pub fn size_of(&self, block: BlockId) -> u64 {
         self.blocks[block].size
     }
 
@@ -425,7 +426,7 @@ impl Shard {
     }
 
     /// Returns the bytes of blocks that the program holds, after rounding.
-    pub(crate) fn live_bytes(&self) -> u64 {
+    pub fn live_bytes(&self) -> u64 {
         let of = |side| self.meter.current(side, Counter::AllocatedBytes) as u64;
         of(Side::Small) + of(Side::Large)
     }

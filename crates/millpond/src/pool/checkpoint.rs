@@ -131,9 +131,10 @@ impl<B: Backend> Pool<B> {
         let (state, lane) = (self.state(), self.state().lane(block.shard));
         let asked = Asked { stream: block.stream, site };
         {
-            let mut lane = lane.lock();
-            lane.hold(&self.handle.state);
-            lane.granted(&asked, block.want.requested, &block.grant);
+            let mut held = lane.lock();
+            held.hold(&self.handle.state);
+            lane.count_out(block.grant.size);
+            held.granted(&asked, block.want.requested, &block.grant);
         }
         if state.sinks.is_told() {
             state.tell_grant(lane, block.stream, block.want.requested, &block.grant);

@@ -53,7 +53,11 @@ impl<B: Backend> Stream<B> {
                 }
                 Err(_) => return Ok(None),
             };
-            lane.lock().granted(&asked, bytes, &grant);
+            {
+                let mut held = lane.lock();
+                lane.count_out(grant.size);
+                held.granted(&asked, bytes, &grant);
+            }
             if state.sinks.is_told() {
                 state.tell_grant(lane, self.id(), bytes, &grant);
             }

@@ -129,7 +129,7 @@ impl<B: Backend> Allocator<B> {
             let out = Out { slot, offset, size, requested: 0, stream };
             drop(State::free_watched(&lane, &held, &out));
         } else {
-            drop(State::free(&lane, &held));
+            drop(State::free(&lane, &held, None));
         }
     }
 

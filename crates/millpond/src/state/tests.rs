@@ -9,6 +9,7 @@ use millpond_sim::Sim;
 
 use crate::allocator::Allocator;
 use crate::buffer::Buffer;
+use crate::lane::Lane;
 use crate::stream::Stream;
 
 const THREADS: usize = 8;
@@ -72,4 +73,25 @@ fn eight_threads_on_eight_streams_meet_in_no_lock() {
         assert_eq!(allocator.stats().allocation.all.allocated, grants, "{policy:?}");
         allocator.check();
     }
+}
+
+/// A program may ask often, and from a thread that has nothing to do with those that allocate.
+#[test]
+fn the_bytes_in_buffers_are_read_without_a_lock() {
+    let allocator = Allocator::new(Sim::new());
+    let streams = [(); 2].map(|()| allocator.create_stream().unwrap_or_else(|error| panic!("{error}")));
+    let buffers = streams.each_ref().map(blocks);
+    let bytes: u64 = buffers.iter().flatten().map(Buffer::capacity).sum();
+    let state = streams[0].lane().owner();
+    let lanes: Vec<_> = state.lanes().map(Lane::lock).collect();
+    let locks = (state.coordinator.lock(), state.pages.lock(), lanes);
+    let (sender, read) = mpsc::channel();
+    let other = allocator.clone();
+    let reader = thread::spawn(move || sender.send((other.memory_allocated(), other)).is_ok());
+    let read = read.recv_timeout(PATIENCE);
+    drop(locks);
+    assert_eq!(read.map(|(bytes, _)| bytes), Ok(bytes));
+    assert!(reader.join().is_ok_and(|sent| sent), "the thread that reads failed");
+    drop(buffers);
+    assert_eq!(allocator.memory_allocated(), 0);
 }
