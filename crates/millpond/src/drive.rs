@@ -11,7 +11,7 @@ use crate::error::{Error, OutOfMemory};
 use crate::events::Event;
 use crate::explain::{Explanation, Facts};
 use crate::lane::Lane;
-use crate::state::{HeldShards, State};
+use crate::state::{HeldShards, LockedShards, State};
 use crate::sync::{Arc, lock_soon, wait_until};
 use crate::watch::{Asked, Pages};
 
@@ -105,11 +105,10 @@ impl<B: Backend> State<B> {
         if this.backend.caps().oversubscribes {
             plan = plan.within_budget();
         }
-        let question = this.first_question(lane);
-        if question.is_some() {
-            plan = plan.after_question();
+        if let Some(grant) = this.ask_first(lane, &mut plan, want.requested, asked)? {
+            return Ok((grant, lane));
         }
-        match this.run_for(&mut plan, question, Some(&(lane.shard, want, *asked)))? {
+        match this.run_for(&mut plan, Some(&(lane.shard, want, *asked)))? {
             Ending::Granted(grant) => {
                 let _held = lane.lock();
                 lane.count_out(grant.size);
@@ -128,6 +127,29 @@ impl<B: Backend> State<B> {
         }
     }
 
+    /// Asks the device how far the streams are that the request of a plan may have to wait for, and serves it if that
+    /// is all it takes.
+    fn ask_first(
+        &self,
+        lane: &Lane<B>,
+        plan: &mut Plan,
+        requested: u64,
+        asked: &Asked,
+    ) -> Result<Option<Grant>, Error<B::Error>> {
+        let Some(streams) = self.first_question(lane) else { return Ok(None) };
+        let polled = self.polled(&streams)?;
+        let time = self.time_of_polls();
+        let mut coordinator = lock_soon(&self.coordinator);
+        let grant = coordinator.answer(plan, &polled, time, &mut LockedShards(self));
+        self.publish(&coordinator);
+        if let Some(grant) = &grant {
+            let mut held = lane.lock();
+            lane.count_out(grant.size);
+            held.granted(asked, requested, grant);
+        }
+        Ok(grant)
+    }
+
     /// Returns what the device reports as free. `None` if that cannot be read: the driver decides then.
     fn budget_left(&self) -> Option<u64> {
         let budget = self.backend.budget()?;
@@ -140,23 +162,14 @@ impl<B: Backend> State<B> {
     /// A call of the backend that panics counts as one that failed: the plan puts everything back, and then the panic
     /// is resumed.
     pub(crate) fn run(&self, plan: &mut Plan) -> Result<Ending, Error<B::Error>> {
-        self.run_for(plan, None, None)
+        self.run_for(plan, None)
     }
 
-    /// Runs a plan to its end, for a request if there is one. `first` is the step that it begins with, where that is
-    /// known.
-    fn run_for(
-        &self,
-        plan: &mut Plan,
-        first: Option<Step>,
-        asked: Option<&(ShardId, Want, Asked)>,
-    ) -> Result<Ending, Error<B::Error>> {
+    /// Runs a plan to its end, for a request if there is one.
+    fn run_for(&self, plan: &mut Plan, asked: Option<&(ShardId, Want, Asked)>) -> Result<Ending, Error<B::Error>> {
         let mut running = Running { state: self, plan, ended: false };
         let (mut failure, mut panic) = (None, None);
-        let mut next = match first {
-            Some(step) => Decided { step, pages: Pages::default(), explanation: None },
-            None => running.tell(|coordinator, plan, shards| self.decide(coordinator, plan, asked, shards)),
-        };
+        let mut next = running.tell(|coordinator, plan, shards| self.decide(coordinator, plan, asked, shards));
         loop {
             let Decided { step, pages, explanation } = next;
             running.ended = step.is_end();
@@ -258,7 +271,7 @@ impl<B: Backend> State<B> {
     fn perform(&self, step: &Step, made: &Cell<usize>, stops: bool) -> Performed<B::Error> {
         match *step {
             Step::Poll(ref streams) => match self.polled(streams) {
-                Ok(outcome) => Performed::ok(outcome),
+                Ok(streams) => Performed::ok(Outcome::Polled { streams, time: self.time_of_polls() }),
                 Err(error) => Performed { outcome: Outcome::Failed, error: Some(error) },
             },
             Step::Budget => Performed::ok(Outcome::Left(self.budget_left())),
@@ -284,7 +297,7 @@ impl<B: Backend> State<B> {
 
     /// Polls streams. Where submits close ticks, a wait for an open tick may never end: two streams
     /// could wait for each other's open ticks, and the application may submit one stream alone.
-    fn polled(&self, streams: &[StreamId]) -> Result<Outcome, Error<B::Error>> {
+    fn polled(&self, streams: &[StreamId]) -> Result<Vec<Polled>, Error<B::Error>> {
         match self.backend.caps().closing {
             Closing::Backend => {
                 let mut polled = Vec::with_capacity(streams.len());
@@ -294,16 +307,22 @@ impl<B: Backend> State<B> {
                     let (closed, asked) = ticks_of_query(before, self.backend.open_tick(stream));
                     polled.push(Polled { stream, reached, asked, open: None, closed });
                 }
-                Ok(Outcome::Polled { streams: polled, time: Some(self.time()) })
+                Ok(polled)
             }
             Closing::Submit => {
                 let polled = self.poll(streams)?.into_iter().map(|Point { stream, tick: reached }| {
                     let open = self.backend.mark(stream);
                     Polled { stream, reached, asked: open, open: Some(open), closed: None }
                 });
-                Ok(Outcome::Polled { streams: polled.collect(), time: None })
+                Ok(polled.collect())
             }
         }
+    }
+
+    /// Returns the time that counts for streams that were polled just now. `None` where the application closes ticks:
+    /// those say little of how far the device is.
+    fn time_of_polls(&self) -> Option<u64> {
+        (self.backend.caps().closing == Closing::Backend).then(|| self.time())
     }
 
     /// Returns the time by which the device's work proceeds, in nanoseconds since any moment.

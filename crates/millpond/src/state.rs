@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 use millpond_backend::{Backend, ClassId, Point, Reuse, StreamId, Tick};
 use millpond_core::settings::Scrub;
 use millpond_core::{
-    Coordinator, Freed, Grant, PoolId, Requester, Shard, ShardId, Shards, Side, Sizes, Step, Uses, Want,
+    Coordinator, Freed, Grant, PoolId, Requester, Shard, ShardId, Shards, Side, Sizes, Uses, Want,
 };
 
 use crate::activity::Activity;
@@ -364,12 +364,12 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Returns the question that a plan for a request of a lane begins with, if it may begin with one.
-    pub(crate) fn first_question(&self, lane: &Lane<B>) -> Option<Step> {
+    /// Returns the streams that are asked before a plan for a request of a lane begins, if that may be done.
+    pub(crate) fn first_question(&self, lane: &Lane<B>) -> Option<Vec<StreamId>> {
         if !self.asks_first.load(Ordering::Relaxed) {
             return None;
         }
-        lane.lock().shard.first_question().map(Step::Poll)
+        lane.lock().shard.first_question()
     }
 
     /// Returns the tick up to which memory freed on a stream may be handed out there again.

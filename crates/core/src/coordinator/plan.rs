@@ -8,14 +8,13 @@ use millpond_backend::{Reuse, StreamId, Tick};
 
 use super::calls::Purpose;
 use super::phase::{Asked, Phase, Turned};
-use super::step::{Outcome, Step};
+use super::step::{Outcome, Polled, Step};
 use super::turn::Standing;
 use super::{Coordinator, Shards};
 use crate::ids::{PoolId, ShardId};
 use crate::policy::Source;
-use crate::policy::ladder::Rung;
 use crate::policy::paged::{Knows, Times};
-use crate::shard::Requester;
+use crate::shard::{Grant, Requester};
 use crate::size::Want;
 
 /// What a plan is for.
@@ -149,17 +148,6 @@ impl Plan {
     /// asks the device before it searches.
     pub fn after_miss(mut self, changes: u64) -> Self {
         self.request.missed_at = Some(changes);
-        self
-    }
-
-    /// Says that the shell asks how far the streams of [`Shard::first_question`](crate::Shard::first_question) are, as
-    /// the plan would, before it asks for the first step. What the plan learns first is the outcome of a
-    /// [`Step::Poll`], and most requests are then served by the first step.
-    ///
-    /// Only for a home, and only while [`asks_first`](Coordinator::asks_first) says so.
-    pub fn after_question(mut self) -> Self {
-        (self.gathers, self.knows.times) = (true, Times::Told);
-        self.phase = Phase::Asked(Asked::Points(Rung::Collect));
         self
     }
 
@@ -301,12 +289,7 @@ impl Coordinator {
             Outcome::Reached(points) => {
                 points.iter().for_each(|point| self.pending.note_reached(point.stream, point.tick));
             }
-            Outcome::Polled { streams, time } => {
-                if let Some(time) = time {
-                    self.note_pace(&streams, time, shards);
-                }
-                streams.iter().for_each(|polled| self.pending.note_polled(polled));
-            }
+            Outcome::Polled { streams, time } => self.note_polled(&streams, time, shards),
             Outcome::Left(left) => {
                 // The budget is what is left beside what is reserved.
                 let most = |left| Allowance::Most(self.headroom.with_asked().saturating_add(left));
@@ -320,10 +303,43 @@ impl Coordinator {
         then
     }
 
-    /// Returns whether plans for homes may begin [after a question](Plan::after_question).
+    /// Takes in how far streams are. Costs what [`note_pace`](Self::note_pace) does.
+    fn note_polled(&mut self, streams: &[Polled], time: Option<u64>, shards: &mut dyn Shards) {
+        if let Some(time) = time {
+            self.note_pace(streams, time, shards);
+        }
+        streams.iter().for_each(|polled| self.pending.note_polled(polled));
+    }
+
+    /// Returns whether plans for homes may have the device asked [before they begin](Self::answer).
     pub fn asks_first(&self) -> bool {
         let is_calm = self.pending.waiters() == 0 && !self.has_queue();
         self.traits.source == Source::Pages && is_calm && !self.pending.has_captures()
+    }
+
+    /// Serves a request that missed in a home by what the device says, if that is enough, as it mostly is. Otherwise
+    /// its plan begins with what is known by now. `streams` are those of
+    /// [`Shard::first_question`](crate::Shard::first_question), and `time` is when they were asked: see
+    /// [`Outcome::Polled`].
+    pub fn answer(
+        &mut self,
+        plan: &mut Plan,
+        streams: &[Polled],
+        time: Option<u64>,
+        shards: &mut dyn Shards,
+    ) -> Option<Grant> {
+        self.note_polled(streams, time, shards);
+        if !self.asks_first() {
+            // Others have begun to wait for their turn meanwhile.
+            return None;
+        }
+        plan.knows.times = Times::Told;
+        let served = self.find_by_news(plan, shards).ok();
+        if served.is_none() {
+            let (home, _) = plan.request.allocation();
+            plan.request.missed_at = Some(shards.with(home, |home| home.changes()));
+        }
+        served
     }
 
     /// Gives back what a phase holds, and returns the phase that undoes the rest.

@@ -373,7 +373,7 @@ impl Shard {
     }
 
     /// Returns the streams that a plan asks before all else, where the shard is a home: see
-    /// [`Plan::after_question`](crate::Plan::after_question).
+    /// [`Coordinator::answer`](crate::Coordinator::answer).
     pub fn first_question(&mut self) -> Option<Vec<StreamId>> {
         self.rules.moves_pages.then(|| self.tidied().streams_behind().collect())
     }

@@ -85,7 +85,7 @@ impl Coordinator {
 
     /// Tells the home how far streams have come, and looks for a free block if the plan was told of it, too. Where
     /// there is none, returns the number of blocks of the home that were freed before that.
-    fn find_by_news(&mut self, plan: &mut Plan, shards: &mut dyn Shards) -> Result<Grant, u64> {
+    pub(crate) fn find_by_news(&mut self, plan: &mut Plan, shards: &mut dyn Shards) -> Result<Grant, u64> {
         let (home, want) = plan.request.allocation();
         let has_news = core::mem::replace(&mut plan.knows.times, Times::Seen) == Times::Told;
         let (clock, by) = (plan.request.clock(), self.requester_of(plan));
