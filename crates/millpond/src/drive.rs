@@ -138,9 +138,8 @@ impl<B: Backend> State<B> {
     ) -> Result<Option<Grant>, Error<B::Error>> {
         let Some(streams) = self.first_question(lane) else { return Ok(None) };
         let polled = self.polled(&streams)?;
-        let time = self.time_of_polls();
         let mut coordinator = lock_soon(&self.coordinator);
-        let grant = coordinator.answer(plan, &polled, time, &mut LockedShards(self));
+        let grant = coordinator.answer(plan, polled, &mut LockedShards(self));
         self.publish(&coordinator);
         if let Some(grant) = &grant {
             let mut held = lane.lock();
@@ -271,7 +270,7 @@ impl<B: Backend> State<B> {
     fn perform(&self, step: &Step, made: &Cell<usize>, stops: bool) -> Performed<B::Error> {
         match *step {
             Step::Poll(ref streams) => match self.polled(streams) {
-                Ok(streams) => Performed::ok(Outcome::Polled { streams, time: self.time_of_polls() }),
+                Ok(outcome) => Performed::ok(outcome),
                 Err(error) => Performed { outcome: Outcome::Failed, error: Some(error) },
             },
             Step::Budget => Performed::ok(Outcome::Left(self.budget_left())),
@@ -297,7 +296,7 @@ impl<B: Backend> State<B> {
 
     /// Polls streams. Where submits close ticks, a wait for an open tick may never end: two streams
     /// could wait for each other's open ticks, and the application may submit one stream alone.
-    fn polled(&self, streams: &[StreamId]) -> Result<Vec<Polled>, Error<B::Error>> {
+    fn polled(&self, streams: &[StreamId]) -> Result<Outcome, Error<B::Error>> {
         match self.backend.caps().closing {
             Closing::Backend => {
                 let mut polled = Vec::with_capacity(streams.len());
@@ -307,22 +306,16 @@ impl<B: Backend> State<B> {
                     let (closed, asked) = ticks_of_query(before, self.backend.open_tick(stream));
                     polled.push(Polled { stream, reached, asked, open: None, closed });
                 }
-                Ok(polled)
+                Ok(Outcome::Polled { streams: polled, time: Some(self.time()) })
             }
             Closing::Submit => {
                 let polled = self.poll(streams)?.into_iter().map(|Point { stream, tick: reached }| {
                     let open = self.backend.mark(stream);
                     Polled { stream, reached, asked: open, open: Some(open), closed: None }
                 });
-                Ok(polled.collect())
+                Ok(Outcome::Polled { streams: polled.collect(), time: None })
             }
         }
-    }
-
-    /// Returns the time that counts for streams that were polled just now. `None` where the application closes ticks:
-    /// those say little of how far the device is.
-    fn time_of_polls(&self) -> Option<u64> {
-        (self.backend.caps().closing == Closing::Backend).then(|| self.time())
     }
 
     /// Returns the time by which the device's work proceeds, in nanoseconds since any moment.

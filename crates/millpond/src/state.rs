@@ -7,9 +7,7 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 use millpond_backend::{Backend, ClassId, Point, Reuse, StreamId, Tick};
 use millpond_core::settings::Scrub;
-use millpond_core::{
-    Coordinator, Freed, Grant, PoolId, Requester, Shard, ShardId, Shards, Side, Sizes, Uses, Want,
-};
+use millpond_core::{Coordinator, Freed, Grant, PoolId, Requester, Shard, ShardId, Shards, Side, Sizes, Uses, Want};
 
 use crate::activity::Activity;
 use crate::created::{Created, Lease};

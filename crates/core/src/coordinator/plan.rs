@@ -8,7 +8,7 @@ use millpond_backend::{Reuse, StreamId, Tick};
 
 use super::calls::Purpose;
 use super::phase::{Asked, Phase, Turned};
-use super::step::{Outcome, Polled, Step};
+use super::step::{Outcome, Step};
 use super::turn::Standing;
 use super::{Coordinator, Shards};
 use crate::ids::{PoolId, ShardId};
@@ -75,10 +75,10 @@ impl Request {
     ///
     /// If the plan has another goal.
     pub(crate) fn allocation(&self) -> (ShardId, Want) {
-        match self.goal {
-            Goal::Allocate(shard, want) => (shard, want),
-            other => panic!("a plan for {other:?} is asked for its request"),
-        }
+        let Goal::Allocate(shard, want) = self.goal else {
+            panic!("a plan for {:?} is asked for its request", self.goal)
+        };
+        (shard, want)
     }
 
     /// Returns the count of searches on the request's side.
@@ -289,7 +289,10 @@ impl Coordinator {
             Outcome::Reached(points) => {
                 points.iter().for_each(|point| self.pending.note_reached(point.stream, point.tick));
             }
-            Outcome::Polled { streams, time } => self.note_polled(&streams, time, shards),
+            Outcome::Polled { streams, time } => {
+                self.note_pace(&plan.request, &streams, time, shards);
+                streams.iter().for_each(|polled| self.pending.note_polled(polled));
+            }
             Outcome::Left(left) => {
                 // The budget is what is left beside what is reserved.
                 let most = |left| Allowance::Most(self.headroom.with_asked().saturating_add(left));
@@ -303,14 +306,6 @@ impl Coordinator {
         then
     }
 
-    /// Takes in how far streams are. Costs what [`note_pace`](Self::note_pace) does.
-    fn note_polled(&mut self, streams: &[Polled], time: Option<u64>, shards: &mut dyn Shards) {
-        if let Some(time) = time {
-            self.note_pace(streams, time, shards);
-        }
-        streams.iter().for_each(|polled| self.pending.note_polled(polled));
-    }
-
     /// Returns whether plans for homes may have the device asked [before they begin](Self::answer).
     pub fn asks_first(&self) -> bool {
         let is_calm = self.pending.waiters() == 0 && !self.has_queue();
@@ -318,17 +313,10 @@ impl Coordinator {
     }
 
     /// Serves a request that missed in a home by what the device says, if that is enough, as it mostly is. Otherwise
-    /// its plan begins with what is known by now. `streams` are those of
-    /// [`Shard::first_question`](crate::Shard::first_question), and `time` is when they were asked: see
-    /// [`Outcome::Polled`].
-    pub fn answer(
-        &mut self,
-        plan: &mut Plan,
-        streams: &[Polled],
-        time: Option<u64>,
-        shards: &mut dyn Shards,
-    ) -> Option<Grant> {
-        self.note_polled(streams, time, shards);
+    /// its plan begins with what is known by now. `outcome` is that of a [`Step::Poll`] of the streams of
+    /// [`Shard::first_question`](crate::Shard::first_question).
+    pub fn answer(&mut self, plan: &mut Plan, outcome: Outcome, shards: &mut dyn Shards) -> Option<Grant> {
+        plan.phase = self.told(Phase::Begin, outcome, plan, shards);
         if !self.asks_first() {
             // Others have begun to wait for their turn meanwhile.
             return None;

@@ -203,12 +203,6 @@ impl Shard {
         assert_eq!(now.ends, anew.ends, "what is free of the pages of {}", self.id.0);
         assert_eq!(now.bytes, anew.bytes, "the bytes listed of {}", self.id.0);
     }
-
-    /// Returns the free blocks of the large side by place.
-    #[cfg(test)]
-    pub(super) fn tiles_now(&self) -> Vec<Tile> {
-        self.list_after(&ByPlace::default()).blocks().map(|id| self.tile(id)).collect()
-    }
 }
 
 #[cfg(test)]
@@ -218,6 +212,13 @@ mod tests {
     use crate::segment::Mapping;
     use crate::shard::home::tests::{OWN, free, want, with_gaps};
     use crate::units::MIB;
+
+    impl Shard {
+        /// Returns the free blocks of the large side by place.
+        pub(in crate::shard) fn tiles_now(&self) -> Vec<Tile> {
+            self.list_after(&ByPlace::default()).blocks().map(|id| self.tile(id)).collect()
+        }
+    }
 
     fn ends_in(shard: &Shard, tile: &Tile) -> Vec<(u32, u64, u64, bool)> {
         let mut all = Vec::new();

@@ -55,8 +55,9 @@ pub(super) struct Seen {
     latest: Vec<Tick>,
     /// The streams that are not known to have reached that tick.
     behind: BTreeSet<StreamId>,
-    /// The number of blocks that were handed out.
+    /// The number of blocks that were handed out, and how many of them were told.
     grants: Vec<u64>,
+    told: Vec<u64>,
     /// The number of streams that they went to.
     pub(super) users: usize,
 }
@@ -394,9 +395,10 @@ impl Shard {
         self.guard_points().chain(plain)
     }
 
-    /// Returns the number of blocks that were handed out for a stream.
-    pub(crate) fn grants_to(&self, stream: StreamId) -> u64 {
-        self.seen.grants.get(stream.0 as usize).copied().unwrap_or(0)
+    /// Returns the number of blocks that were handed out for a stream since the last call.
+    pub(crate) fn new_grants_to(&mut self, stream: StreamId) -> u64 {
+        let granted = self.seen.grants.get(stream.0 as usize).copied().unwrap_or(0);
+        granted - core::mem::replace(entry(&mut self.seen.told, stream, 0), granted)
     }
 
     /// Returns the points of all guards.

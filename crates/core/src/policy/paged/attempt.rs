@@ -7,7 +7,7 @@ use millpond_backend::{Point, StreamId};
 use super::Growth;
 use super::climb::Times;
 use crate::coordinator::phase::{Phase, Turned};
-use crate::coordinator::plan::{Allowance, Plan};
+use crate::coordinator::plan::{Allowance, Goal, Plan, Request};
 use crate::coordinator::step::{Polled, Step};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::ShardId;
@@ -68,17 +68,17 @@ impl Coordinator {
         streams
     }
 
-    /// Takes in how far streams were at a time, and marks those of which a tick was closed then. Costs a look at each
-    /// home for each of those.
-    pub(crate) fn note_pace(&mut self, streams: &[Polled], time: u64, shards: &mut dyn Shards) {
-        if self.traits.source != Source::Pages {
+    /// Takes in how far streams were at a time, if that is known and they were asked for a request of a home, and marks
+    /// those of which a tick was closed then. What they do in other homes counts once those ask.
+    pub(crate) fn note_pace(&mut self, by: &Request, streams: &[Polled], time: Option<u64>, shards: &mut dyn Shards) {
+        let (Some(time), Goal::Allocate(home, _)) = (time, by.goal) else { return };
+        if self.traits_of(home).source != Source::Pages {
             return;
         }
         self.paging.pace.look(streams.iter().map(|at| Point { stream: at.stream, tick: at.reached }), time);
         for at in streams {
             let Some(tick) = at.closed else { continue };
-            let homes = self.shard_ids().filter(|&id| self.traits_of(id).source == Source::Pages);
-            let granted = homes.map(|id| shards.with(id, |home| home.grants_to(at.stream))).sum();
+            let granted = shards.with(home, |home| home.new_grants_to(at.stream));
             self.paging.pace.mark(Point { stream: at.stream, tick }, at.reached >= tick, granted);
         }
     }

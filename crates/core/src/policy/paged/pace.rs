@@ -113,6 +113,8 @@ impl Row {
 /// What is known of one stream.
 #[derive(Debug, Default)]
 struct Lane {
+    /// The number of blocks that were granted so far.
+    work: u64,
     /// The marks that are not known to be reached, in order.
     marks: VecDeque<Mark>,
     /// The work up to the last mark that was reached, and when that was. If there were no marks after it, the time is
@@ -148,14 +150,11 @@ impl Lane {
         Some(span)
     }
 
-    /// Sets a mark behind all work that is queued. Work that is done needs none.
-    fn mark(&mut self, (tick, is_reached): (Tick, bool), work: u64, now: u64) {
+    /// Sets a mark behind all work that is queued, of which `granted` blocks are new. Work that is done needs none.
+    fn mark(&mut self, (tick, is_reached): (Tick, bool), granted: u64, now: u64) {
+        self.work += granted;
+        let work = self.work;
         let (last_tick, last_work) = self.marks.back().map_or((Tick::ZERO, self.passed), |mark| (mark.tick, mark.work));
-        if work < last_work {
-            // The counts began anew.
-            *self = Self { passed: work, since: now, ..Self::default() };
-            return;
-        }
         if is_reached && self.marks.is_empty() {
             self.passed = work;
             return;
@@ -237,13 +236,13 @@ impl Pace {
         Some(result)
     }
 
-    /// Notes that a number of blocks was granted to a stream so far, whose work is what the device does before it
-    /// reaches a tick, and that the tick is reached or not.
-    pub(super) fn mark(&mut self, point: Point, is_reached: bool, work: u64) {
+    /// Notes that a number of blocks was granted to a stream since the last mark, whose work is what the device does
+    /// before it reaches a tick, and that the tick is reached or not.
+    pub(super) fn mark(&mut self, point: Point, is_reached: bool, granted: u64) {
         if let Some(now) = self.now {
             let streams = self.lanes.len().max(point.stream.0 as usize + 1);
             self.lanes.resize_with(streams, Lane::default);
-            self.change(point.stream, |lane| lane.mark((point.tick, is_reached), work, now));
+            self.change(point.stream, |lane| lane.mark((point.tick, is_reached), granted, now));
         }
     }
 
@@ -350,12 +349,14 @@ mod tests {
         now: u64,
         /// The work that each stream has done.
         done: [u64; 3],
+        /// The work up to the last mark of each.
+        queued: [u64; 3],
         side_by_side: bool,
     }
 
     impl World {
         fn new(side_by_side: bool) -> Self {
-            Self { pace: Pace::default(), now: 0, done: [0; 3], side_by_side }
+            Self { pace: Pace::default(), now: 0, done: [0; 3], queued: [0; 3], side_by_side }
         }
 
         /// Lets some streams work for some microseconds, each with work queued for six more.
@@ -373,7 +374,8 @@ mod tests {
                 self.pace.look([0, 1, 2].map(at).into_iter(), self.now);
                 for &stream in streams {
                     let queued = self.done[stream as usize] + 360;
-                    self.pace.mark(Point { stream: StreamId(stream), tick: Tick(queued) }, false, queued);
+                    let new = queued - core::mem::replace(&mut self.queued[stream as usize], queued);
+                    self.pace.mark(Point { stream: StreamId(stream), tick: Tick(queued) }, false, new);
                 }
             }
         }
@@ -492,7 +494,7 @@ mod tests {
             pace.look([at(0)].into_iter(), 1);
             pace.mark(at(100), false, 100);
             pace.look([at(0)].into_iter(), 2);
-            pace.mark(at(200), false, 200);
+            pace.mark(at(200), false, 100);
             if let Some(tick) = wait {
                 pace.wait(StreamId(0), Tick(tick));
             }
@@ -510,7 +512,7 @@ mod tests {
         let mut pace = Pace::default();
         let at = |tick| Point { stream: StreamId(0), tick: Tick(tick) };
         pace.look([at(0)].into_iter(), 1);
-        (1..=4).for_each(|mark| pace.mark(at(100 * mark), false, 100 * mark));
+        (1..=4).for_each(|mark| pace.mark(at(100 * mark), false, 100));
         let counted =
             [(100, 10_000), (200, 10_100), (300, 10_200), (300, 99_900), (400, 100_000)].map(|(tick, now)| {
                 pace.look([at(tick)].into_iter(), now);
@@ -520,18 +522,6 @@ mod tests {
         assert_eq!(pace.seen.newest(), Some((0.0, 300.0)), "300 blocks in 90 us");
     }
 
-    #[test]
-    fn counts_may_begin_anew() {
-        let mut world = World::new(true);
-        world.work(&[0, 1, 2], 20);
-        world.pace.mark(Point { stream: StreamId(0), tick: Tick(5000) }, false, 7);
-        let lane = &world.pace.lanes[0];
-        assert_eq!((lane.passed, lane.marks.len(), lane.uncounted.len()), (7, 0, 0));
-        assert!(world.pace.behind.iter().all(|(_, stream)| *stream != StreamId(0)));
-        world.done[0] = 5000;
-        world.work(&[0, 1, 2], 20);
-    }
-
     /// A stream that is long behind has a bounded number of marks, and one that is looked at often of spans.
     #[test]
     fn what_is_remembered_is_bounded() {
@@ -539,20 +529,20 @@ mod tests {
         let at = |tick| Point { stream: StreamId(0), tick: Tick(tick) };
         for tick in 1..500 {
             pace.look([at(0)].into_iter(), tick);
-            pace.mark(at(tick), false, tick);
+            pace.mark(at(tick), false, 1);
         }
         assert_eq!(pace.lanes[0].marks.len(), MARKS_MAX);
         for tick in 1..500 {
             pace.look([at(tick)].into_iter(), 500 + tick);
-            pace.mark(at(500 + tick), false, 500 + tick);
+            pace.mark(at(500 + tick), false, 1);
         }
         assert!(pace.spans.len() <= SPANS_MAX, "{pace:?}");
         // A stream that stands still holds up the count of the others.
-        pace.mark(at(2000), false, 2000);
+        pace.mark(at(2000), false, 1000);
         pace.mark(Point { stream: StreamId(1), tick: Tick(1) }, false, 1);
         for tick in 2000..2500 {
             pace.look([at(tick)].into_iter(), tick);
-            pace.mark(at(tick + 1), false, tick + 1);
+            pace.mark(at(tick + 1), false, 1);
         }
         assert_eq!(pace.lanes[0].uncounted.len(), SPANS_MAX);
         assert_eq!(pace.spans.len(), 2 * SPANS_MAX);

@@ -1,5 +1,6 @@
 //! `paged`, step by step: windows and the memory behind them, slabs, plans that fail, and operations of other threads.
 
+mod answers;
 mod beside;
 mod budget;
 mod ending;
