@@ -408,8 +408,11 @@ impl<B: Backend> State<B> {
         let clock = if state.is_plain() { 0 } else { state.clocks()[held.side as usize] };
         let mut inner = home.lock();
         let tick = home.mark(&state.backend, inner.shard.user_of(held.block));
-        home.count_back(size.unwrap_or_else(|| inner.shard.size_of(held.block)));
-        match inner.shard.free(held.block, tick, clock) {
+        let size = size.unwrap_or_else(|| inner.shard.size_of(held.block));
+        let freed = inner.shard.free(held.block, tick, clock);
+        // A block that is not handed out has panicked there.
+        home.count_back(size);
+        match freed {
             Freed::Done { unsettled: false } if !inner.looks_back() => None,
             freed => Self::freed(lane, inner, held, freed),
         }
@@ -427,8 +430,9 @@ impl<B: Backend> State<B> {
         let mut inner = home.lock();
         let tick = home.mark(backend, inner.shard.user_of(held.block));
         let base = if inner.watch.is_some() { inner.segment_base(backend, out.slot) } else { 0 };
-        home.count_back(inner.shard.size_of(held.block));
+        let size = inner.shard.size_of(held.block);
         let freed = inner.shard.free(held.block, tick, clock);
+        home.count_back(size);
         inner.freed(held.block, out, base, matches!(freed, Freed::Done { .. }));
         Self::freed(lane, inner, held, freed)
     }

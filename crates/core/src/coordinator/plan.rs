@@ -145,7 +145,7 @@ impl Plan {
     }
 
     /// Says what [`Shard::changes`](crate::Shard::changes) was when the request missed: while it is the same, the plan
-    /// asks the device before it searches.
+    /// does not search before the device is asked.
     pub fn after_miss(mut self, changes: u64) -> Self {
         self.request.missed_at = Some(changes);
         self
@@ -314,11 +314,15 @@ impl Coordinator {
 
     /// Serves a request that missed in a home by what the device says, if that is enough, as it mostly is. Otherwise
     /// its plan begins with what is known by now. `outcome` is that of a [`Step::Poll`] of the streams of
-    /// [`Shard::first_question`](crate::Shard::first_question).
+    /// [`Shard::first_question`](crate::Shard::first_question). Costs a look at each of those, and a search.
+    ///
+    /// # Panics
+    ///
+    /// If the plan is for no request, or the outcome is that of another step.
     pub fn answer(&mut self, plan: &mut Plan, outcome: Outcome, shards: &mut dyn Shards) -> Option<Grant> {
         plan.phase = self.told(Phase::Begin, outcome, plan, shards);
         if !self.asks_first() {
-            // Others have begun to wait for their turn meanwhile.
+            // Meanwhile a plan has begun to wait for its turn, a block for a point, or a capture.
             return None;
         }
         plan.knows.times = Times::Told;
@@ -326,6 +330,8 @@ impl Coordinator {
         if served.is_none() {
             let (home, _) = plan.request.allocation();
             plan.request.missed_at = Some(shards.with(home, |home| home.changes()));
+            // By the plan's first turn more may be free, so its first attempt searches once more.
+            plan.knows.times = Times::Told;
         }
         served
     }

@@ -425,14 +425,16 @@ impl Shard {
         self.meter.current_rows()
     }
 
-    /// Returns the bytes of blocks that the program holds, after rounding.
+    /// Returns the bytes of blocks that the program holds, after rounding. A free that was put off counts only once the
+    /// shard is [tidied](Self::tidied).
     pub fn live_bytes(&self) -> u64 {
         let of = |side| self.meter.current(side, Counter::AllocatedBytes) as u64;
         of(Side::Small) + of(Side::Large)
     }
 
     /// Returns a number that changes with nearly all that may let a request hit that has missed: frees, and news of
-    /// streams. It does not change where a plan gives back what it has claimed.
+    /// streams. It does not change where a plan gives back what it has claimed, or where a block that was freed before
+    /// becomes free.
     pub fn changes(&self) -> u64 {
         self.frees() + self.news_seen()
     }

@@ -76,8 +76,7 @@ impl Coordinator {
             return;
         }
         self.paging.pace.look(streams.iter().map(|at| Point { stream: at.stream, tick: at.reached }), time);
-        for at in streams {
-            let Some(tick) = at.closed else { continue };
+        for (at, tick) in streams.iter().filter_map(|at| Some((at, at.closed?))) {
             let granted = shards.with(home, |home| home.new_grants_to(at.stream));
             self.paging.pace.mark(Point { stream: at.stream, tick }, at.reached >= tick, granted);
         }

@@ -113,7 +113,7 @@ impl Row {
 /// What is known of one stream.
 #[derive(Debug, Default)]
 struct Lane {
-    /// The number of blocks that were granted so far.
+    /// The number of granted blocks that it was told of so far.
     work: u64,
     /// The marks that are not known to be reached, in order.
     marks: VecDeque<Mark>,

@@ -1,10 +1,10 @@
 //! Requests that the device's answer serves, so that no plan begins.
 
-use millpond_backend::Tick;
-use millpond_core::settings::Growth;
-use millpond_core::{Grant, Outcome, Plan, Step};
+use millpond_backend::{PageCaps, Reuse, Tick};
+use millpond_core::settings::{Growth, Policy, Settings};
+use millpond_core::{Freed, Grant, Outcome, Plan, Shard, Step};
 
-use crate::driver::{Device, MIB, is_pages, is_pause, is_poll};
+use crate::driver::{Device, Facts, MIB, Meddled, is_pages, is_pause, is_poll};
 
 /// Asks the device what a plan of stream 1 would ask first, which is how far stream 0 is.
 fn answer(device: &mut Device, plan: &mut Plan) -> Option<Grant> {
@@ -56,4 +56,39 @@ fn no_answer_serves_while_a_plan_waits_for_its_turn() {
     assert_eq!(answer(&mut device, &mut plan), None);
     device.coordinator.lose(&mut waits);
     assert!(answer(&mut device, &mut plan).is_some(), "nobody waits any more");
+}
+
+/// A block that becomes free after an answer that served nothing is found by the plan, wherever it came meanwhile: no
+/// page is made, and nothing is waited for.
+#[test]
+fn what_becomes_free_after_an_answer_serves_the_plan() {
+    for looks in [Some(1), None] {
+        let settings = Settings { policy: Policy::paged(Growth::Balanced), throw_on_oom: true, ..Settings::default() };
+        let pages = Some(PageCaps { alias_reuse: Reuse::AfterDone, ..PageCaps::new(2 * MIB) });
+        let mut device = Device::of(&Facts { pages, limit: Some(40 * MIB), ..Facts::new(settings, 2) });
+        let held = device.allocate(1, 40 * MIB);
+        assert_eq!(device.hit(1, 40 * MIB), None);
+        let mut plan = device.plan(1, 40 * MIB).after_miss(device.shards[0].changes()).with_open_tick(Tick(200));
+        let asked = device.shards[0].first_question().expect("the shard is a home");
+        let outcome = device.gpu.perform(&Step::Poll(asked));
+        let mut free = |shards: &mut Vec<Shard>| {
+            assert!(matches!(shards[0].free(held.block, Tick(200), 0), Freed::Done { .. }));
+        };
+        let grant = match looks {
+            // After the search, which was one look, and before the next.
+            Some(mut looks) => {
+                let mut shards = Meddled { shards: &mut device.shards, looks: &mut looks, meddle: &mut free };
+                device.coordinator.answer(&mut plan, outcome, &mut shards)
+            }
+            None => device.coordinator.answer(&mut plan, outcome, &mut device.shards),
+        };
+        assert_eq!(grant, None);
+        if looks.is_none() {
+            free(&mut device.shards);
+        }
+        device.steps.clear();
+        let end = device.end(&mut plan);
+        assert!(matches!(end, Step::Grant(_)), "{looks:?}: {end:?}");
+        assert_eq!(device.steps, [end], "{looks:?}");
+    }
 }
