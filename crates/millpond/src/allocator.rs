@@ -296,13 +296,14 @@ impl<B: Backend> Allocator<B> {
 
     /// Returns the bytes in buffers, after rounding (`torch.cuda.memory_allocated`).
     ///
-    /// Takes no lock, and reads one number for each stream in each pool. While other threads work, each stream counts
-    /// as of the moment when it was read.
+    /// Takes no lock. Costs a look at one number for each stream in each pool, or for each pool where its streams have
+    /// their memory together (`paged`). While other threads work, each of these numbers is as it was when it was read:
+    /// a sum over streams may be more than was ever allocated at one time.
     pub fn memory_allocated(&self) -> u64 {
         self.state().lanes().map(Lane::allocated).sum()
     }
 
-    /// Returns the peak of [`memory_allocated`](Self::memory_allocated) since peaks were last reset.
+    /// Returns the most bytes that were in buffers at one time since peaks were last reset.
     pub fn max_memory_allocated(&self) -> u64 {
         self.stats().allocated_bytes.all.peak
     }
