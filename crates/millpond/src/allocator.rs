@@ -296,9 +296,9 @@ impl<B: Backend> Allocator<B> {
 
     /// Returns the bytes in buffers, after rounding (`torch.cuda.memory_allocated`).
     ///
-    /// Takes no lock. Costs a look at one number for each stream in each pool, or for each pool where its streams have
-    /// their memory together (`paged`). While other threads work, each of these numbers is as it was when it was read:
-    /// a sum over streams may be more than was ever allocated at one time.
+    /// Takes no lock. It reads one number for each stream in each pool; under `paged`, one for each pool. While other
+    /// threads work, these numbers come from different moments, so their sum may be more than was ever allocated at
+    /// one time.
     pub fn memory_allocated(&self) -> u64 {
         self.state().lanes().map(Lane::allocated).sum()
     }

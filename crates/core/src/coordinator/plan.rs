@@ -312,8 +312,8 @@ impl Coordinator {
         self.traits.source == Source::Pages && is_calm && !self.pending.has_captures()
     }
 
-    /// Serves a request that missed in a home by what the device says, if that is enough, as it mostly is. Otherwise
-    /// its plan begins with what is known by now. `outcome` is that of a [`Step::Poll`] of the streams of
+    /// Serves a request that missed in a home if the device's answer shows a free block, which it does in most cases.
+    /// Otherwise the plan begins with what is known by now. `outcome` is that of a [`Step::Poll`] of the streams of
     /// [`Shard::first_question`](crate::Shard::first_question). Costs a look at each of those, and a search.
     ///
     /// # Panics
@@ -322,7 +322,7 @@ impl Coordinator {
     pub fn answer(&mut self, plan: &mut Plan, outcome: Outcome, shards: &mut dyn Shards) -> Option<Grant> {
         plan.phase = self.told(Phase::Begin, outcome, plan, shards);
         if !self.asks_first() {
-            // Meanwhile a plan has begun to wait for its turn, a block for a point, or a capture.
+            // A plan has begun to wait for its turn, a block waits for a point, or a capture has begun.
             return None;
         }
         plan.knows.times = Times::Told;

@@ -18,7 +18,7 @@ fn what_the_device_is_done_with_serves_at_once() {
     let mut device = Device::new(Growth::Balanced, 1 << 30);
     let used = device.use_until(0, 40 * MIB, 150);
     device.gpu.reached[0] = Tick(150);
-    assert_eq!(device.hit(1, 40 * MIB), None, "nobody has asked the device yet");
+    assert_eq!(device.hit(1, 40 * MIB), None, "the device was not asked yet");
     let mut plan = device.plan(1, 40 * MIB);
     let grant = answer(&mut device, &mut plan).expect("the device is done with it");
     assert_eq!(grant.offset, used.offset);
@@ -55,7 +55,7 @@ fn no_answer_serves_while_a_plan_waits_for_its_turn() {
     let mut plan = device.plan(1, 2 * MIB);
     assert_eq!(answer(&mut device, &mut plan), None);
     device.coordinator.lose(&mut waits);
-    assert!(answer(&mut device, &mut plan).is_some(), "nobody waits any more");
+    assert!(answer(&mut device, &mut plan).is_some(), "no plan waits now");
 }
 
 /// A block that becomes free after an answer that served nothing is found by the plan, wherever it came meanwhile: no
