@@ -53,8 +53,9 @@ pub(super) struct Seen {
     news: u64,
     /// The latest tick up to which a stream has used memory that was free by then.
     latest: Vec<Tick>,
-    /// The streams that are not known to have reached that tick.
+    /// The streams that are not known to have reached that tick, and the one to be asked next how far it is.
     behind: BTreeSet<StreamId>,
+    ask_next: StreamId,
     /// The number of blocks that were handed out, and how many of them were told.
     grants: Vec<u64>,
     told: Vec<u64>,
@@ -376,12 +377,16 @@ impl Shard {
     /// Returns the streams that a plan asks before all else, where the shard is a home: see
     /// [`Coordinator::answer`](crate::Coordinator::answer).
     pub fn first_question(&mut self) -> Option<Vec<StreamId>> {
-        self.rules.moves_pages.then(|| self.tidied().streams_behind().collect())
+        self.rules.moves_pages.then(|| self.tidied().streams_to_ask())
     }
 
-    /// Returns the streams that free memory may have to wait for.
-    pub(crate) fn streams_behind(&self) -> impl Iterator<Item = StreamId> {
-        self.seen.behind.iter().copied()
+    /// Returns streams that free memory may have to wait for. Where there are many, they are asked by turns.
+    pub(crate) fn streams_to_ask(&mut self) -> Vec<StreamId> {
+        let Seen { behind, ask_next, .. } = &mut self.seen;
+        let by_turns = behind.range(*ask_next..).chain(behind.iter());
+        let asked: Vec<_> = by_turns.take(behind.len().min(ASKED_MAX)).copied().collect();
+        *ask_next = asked.last().map_or(StreamId(0), |last| StreamId(last.0 + 1));
+        asked
     }
 
     /// Returns up to which points free memory may still be used, of each stream the latest one.
@@ -429,6 +434,9 @@ impl Shard {
     }
 }
 
+/// The most streams that are asked at once how far they are: a driver's query takes a microsecond.
+const ASKED_MAX: usize = 8;
+
 /// The last use of memory that was used, where the record has by whom, or that is over.
 pub(super) const OVER: LastUse = LastUse::at(Tick::ZERO);
 
@@ -454,6 +462,21 @@ mod tests {
 
     fn part((begin, end): (u64, u64), points: Points) -> Part {
         Part { begin, end, points }
+    }
+
+    /// However many streams are behind, few are asked at once, and each has its turn.
+    #[test]
+    fn many_streams_are_asked_by_turns() {
+        let (mut shard, _) = crate::shard::home::tests::bare();
+        let note = |shard: &mut Shard, streams: core::ops::Range<u32>| {
+            streams.for_each(|stream| shard.seen.note_free(Point { stream: StreamId(stream), tick: Tick(1) }));
+        };
+        let asked = |shard: &mut Shard| shard.streams_to_ask().iter().map(|stream| stream.0).collect::<Vec<_>>();
+        note(&mut shard, 3..6);
+        assert_eq!([asked(&mut shard), asked(&mut shard)], [vec![3, 4, 5], vec![3, 4, 5]], "all of a few");
+        note(&mut shard, 6..13);
+        assert_eq!(asked(&mut shard), (6..13).chain([3]).collect::<Vec<_>>());
+        assert_eq!(asked(&mut shard), (4..12).collect::<Vec<_>>());
     }
 
     #[test]

@@ -351,7 +351,7 @@ mod tests {
         }
         let point = shard.last_point(shard.blocks[block].next);
         assert!(point.stream == by.stream || point.tick == Tick::ZERO, "{point:?}");
-        assert_eq!(shard.streams_behind().collect::<alloc::vec::Vec<_>>(), [StreamId(1)]);
+        assert_eq!(shard.streams_to_ask(), [StreamId(1)]);
     }
 
     /// A free that is put off leaves the same as one that is done before the block is asked for again, whoever has used

@@ -13,7 +13,7 @@ use crate::coordinator::{Coordinator, Shards};
 use crate::ids::ShardId;
 use crate::policy::Source;
 use crate::policy::ladder::Rung;
-use crate::shard::Grant;
+use crate::shard::{Grant, Shard};
 use crate::size::Want;
 
 impl Coordinator {
@@ -58,11 +58,11 @@ impl Coordinator {
             && shards.with(home, |home| home.latest_points().any(is_behind) && home.free_points().any(is_behind))
     }
 
-    /// Returns the streams that freed memory waits for: of the home of the request, and blocks of all pools.
+    /// Returns the streams that freed memory waits for: of the home of the request few at a time, and blocks of all
+    /// pools.
     fn streams_to_ask(&self, plan: &Plan, shards: &mut dyn Shards) -> Vec<StreamId> {
         let (home, _) = plan.request.allocation();
-        let mut streams = shards.with(home, |home| home.streams_behind().collect::<Vec<_>>());
-        streams.append(&mut self.pending.waited_for());
+        let mut streams = [shards.with(home, Shard::streams_to_ask), self.pending.waited_for()].concat();
         streams.sort_unstable();
         streams.dedup();
         streams
