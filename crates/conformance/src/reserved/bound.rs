@@ -26,7 +26,7 @@ const BALANCED: [f64; NAMES.len()] = [1.30, 1.45, USUAL, 1.55, 1.60, USUAL, 1.60
 /// The bounds of `paged` with work in flight where a stream cannot wait for another one on the device, or not even its
 /// own work is in order before it is submitted; and where it is not before it is done. What the device still uses then
 /// serves nobody, whatever the growth, and most of these programs have several times as much in flight as is live.
-const UNORDERED: [f64; NAMES.len()] = [1.35, 1.55, USUAL, 1.55, 2.00, 1.30, 1.60];
+const UNORDERED: [f64; NAMES.len()] = [1.35, 1.55, USUAL, 1.55, 2.10, 1.30, 1.60];
 const AFTER_DONE: [f64; NAMES.len()] = [1.60, 1.80, 1.30, 1.80, 2.80, 1.35, 1.60];
 
 /// Returns how many times what was active a program may have reserved at most.

@@ -226,7 +226,8 @@ impl Shard {
             }
             let point = self.plain_point(id);
             let idle = point.is_none_or(|point| self.seen.is_over(point));
-            if *is_idle.get_or_insert(idle) != idle && !(in_order && self.seen.users == 1) {
+            let serves_others = self.seen.users > 1 && self.blocks[id].side == Side::Large;
+            if *is_idle.get_or_insert(idle) != idle && (serves_others || !in_order) {
                 return None;
             }
             if let Some(point) = point {

@@ -125,20 +125,28 @@ impl Shard {
         self.join(id, clock);
     }
 
-    /// Returns where a small block would begin in a slab of a free block of the large side: where the first slab
-    /// begins. Segments have no slabs.
-    pub(super) fn place_in_slab(&self, id: BlockId, bytes: u64) -> Option<u64> {
-        let whole = (self.blocks[id].offset, self.blocks[id].end());
-        self.blocks[id].expandable.then(|| self.within_slab(whole, whole, bytes)).flatten()
+    /// Returns where the first slab of a free block of the large side begins. Segments have no slabs.
+    pub(super) fn first_slab(&self, id: BlockId) -> Option<u64> {
+        let block = &self.blocks[id];
+        block.expandable.then(|| self.slab_in((block.offset, block.end()))).flatten()
     }
 
-    /// Returns where the first bytes of a part of a block begin that lie in one slab. The slab lies in the block.
-    pub(crate) fn within_slab(&self, block: (u64, u64), (begin, end): (u64, u64), bytes: u64) -> Option<u64> {
+    /// Returns what a small block gets of the slabs of a free block of which a part is usable: all of a slab if it can,
+    /// and else its own bytes in one that others still use.
+    pub(crate) fn within_slab(&self, block: (u64, u64), part: (u64, u64), bytes: u64) -> Option<(u64, u64)> {
         let slab = self.rules.slab;
-        let first = block.0.next_multiple_of(slab).max(begin);
+        if let Some(at) = self.slab_in(part) {
+            return Some((at, at + slab));
+        }
+        let first = block.0.next_multiple_of(slab).max(part.0);
         let at = if first % slab + bytes > slab { first.next_multiple_of(slab) } else { first };
-        let slab_end = at / slab * slab + slab;
-        (at + bytes <= end && slab_end <= block.1).then_some(at)
+        (at + bytes <= part.1 && at / slab * slab + slab <= block.1).then_some((at, at + bytes))
+    }
+
+    /// Returns where the first slab in a part of a home begins.
+    pub(crate) fn slab_in(&self, (begin, end): (u64, u64)) -> Option<u64> {
+        let at = begin.next_multiple_of(self.rules.slab);
+        (at + self.rules.slab <= end).then_some(at)
     }
 
     /// Returns whether a block is the first one of a slab of `whole` bytes that is free but for it, and a small request
@@ -169,7 +177,7 @@ impl Shard {
         }
         let free = &self.pools[Side::Large.index()].free;
         let mut others = free.iter_from(slab).filter(|other| !beside.contains(&Some(*other)));
-        others.find(|&other| self.place_in_slab(other, block.size).is_some()).is_none_or(|other| {
+        others.find(|&other| self.first_slab(other).is_some()).is_none_or(|other| {
             let theirs = self.entry(other);
             (size, self.entry(first).rank) < (theirs.size, theirs.rank)
         })

@@ -99,9 +99,70 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
+    use millpond_backend::{Point, Tick};
+
     use super::*;
+    use crate::last_use::LastUse;
+    use crate::shard::Requester;
     use crate::shard::home::tests::{OWN, SMALL, bare, free, grow, settle, want};
     use crate::units::MIB;
+
+    /// Another stream than that of the shards here.
+    const OTHER: Requester = Requester::in_order(StreamId(1));
+
+    /// Returns a shard whose home has this many free MiB, used by its own stream up to a tick.
+    fn free_home(mib: u64, tick: u64) -> Shard {
+        let (mut shard, _) = bare();
+        let all = grow(&mut shard, mib * MIB, true).block;
+        free(&mut shard, all, tick);
+        shard
+    }
+
+    /// A block in a slab is used by the slab's stream as before, so its part that nobody uses is no other's to have.
+    /// If it were kept apart, each small free would be recorded by place.
+    #[test]
+    fn what_is_free_in_a_slab_is_one_block_whoever_else_has_memory() {
+        let mut shard = free_home(8, 1);
+        shard.see_reached([Point { stream: OWN.stream, tick: Tick(1) }].into_iter(), 1);
+        shard.find_and_take(&want(4 * MIB), 0, OTHER).expect("the device is done with it");
+        let _kept = shard.take_slab(&want(SMALL), 0, OWN).expect("a slab");
+        let freed = shard.find_and_take(&want(SMALL), 0, OWN).expect("a block in it");
+        free(&mut shard, freed.block, 5);
+        settle(&mut shard);
+        let rest: Vec<_> = shard.slabs.iter().map(|id| &shard.blocks[id]).collect();
+        assert_eq!(rest.len(), 1);
+        assert_eq!((rest[0].offset, rest[0].used_elsewhere), (freed.offset, false));
+    }
+
+    /// The stream that gets a slab comes after all uses of it, and what the request leaves of it says so.
+    #[test]
+    fn a_slab_goes_to_the_next_stream_as_a_whole() {
+        let mut shard = free_home(2, 3);
+        let whole = shard.slabs().next().expect("it has a slab");
+        let part = shard.claim_part(&whole, MIB, MIB + SMALL).expect("it is free");
+        shard.put_guards(part.block, [Point { stream: StreamId(2), tick: Tick(9) }].into_iter().collect());
+        shard.unclaim(part.block, [0; 2]);
+        assert!([OWN, OTHER].map(|by| shard.take_slab(&want(SMALL), 0, by)) == [None, None], "it is in use");
+        let whole = shard.slabs().next().expect("it has a slab");
+        let claimed = shard.claim_small(&whole, OTHER.stream).expect("it is free");
+        let points: Vec<_> = claimed.points.iter().map(|point| (point.stream.0, point.tick.0)).collect();
+        assert_eq!((points, shard.blocks[claimed.block].size), ([(0, 3), (2, 9)].to_vec(), 2 * MIB));
+        shard.set_last_use(claimed.block, LastUse::at(Tick(7)));
+        shard.serve(claimed.block, &want(SMALL), 0, (OTHER.stream, LastUse::at(Tick(7))));
+        settle(&mut shard);
+        let rest = shard.slabs.iter().next().expect("the rest of the slab");
+        assert_eq!(shard.last_point(rest), Point { stream: OTHER.stream, tick: Tick(7) });
+    }
+
+    #[test]
+    fn what_is_left_of_a_slab_was_used_as_the_slab_was() {
+        let mut shard = free_home(2, 3);
+        shard.take_slab(&want(SMALL), 0, OWN).expect("its own slab");
+        let rest = shard.slabs.iter().next().expect("the rest of the slab");
+        assert_eq!(shard.last_point(rest), Point { stream: OWN.stream, tick: Tick(3) });
+    }
 
     /// What is free at the end of one slab and at the beginning of the next are two blocks.
     #[test]

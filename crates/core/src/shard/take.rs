@@ -165,17 +165,19 @@ impl Shard {
         core::iter::successors(first, move |&id| index.next_after(self.entry(id))).take(LOOKS_MAX)
     }
 
-    /// Turns a slab of free memory of the large side into one of the small side, and hands out a block of it. Looks at
-    /// few blocks.
+    /// Turns a slab of free memory of the large side into one of the small side, if the stream may have all of it at
+    /// once, and hands out a block of it. Looks at few blocks.
     pub(crate) fn take_slab(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
         let bytes = self.rules.slab;
         let (found, at, last_use) = self.fitting(&self.pools[Side::Large.index()].free, bytes).find_map(|id| {
-            let at = self.place_in_slab(id, want.rounded)?;
-            Some((id, at, self.ready_use(id, (at, at + want.rounded), by)?))
+            let at = self.first_slab(id)?;
+            Some((id, at, self.ready_use(id, (at, at + bytes), by)?))
         })?;
         self.claim(found);
         let slab = self.carve(found, at, bytes, [clock; 2]);
+        self.take_guards(slab);
         self.becomes_slab(slab, by.stream);
+        self.set_last_use(slab, last_use);
         Some(self.serve(slab, want, clock, (by.stream, last_use)))
     }
 

@@ -75,8 +75,7 @@ impl Shard {
 
     /// Returns the free blocks of the large side that have a whole slab, the smallest first.
     pub(crate) fn slabs(&self) -> impl Iterator<Item = Tile> {
-        let slab = self.rules.slab;
-        self.tiles_at_least(slab).filter(move |tile| tile.begin.next_multiple_of(slab) + slab <= tile.end)
+        self.tiles_at_least(self.rules.slab).filter(|tile| self.slab_in((tile.begin, tile.end)).is_some())
     }
 
     /// Returns whether a block is free on a side.
@@ -85,60 +84,37 @@ impl Shard {
         (self.blocks[id].state, self.blocks[id].side) == (State::Free, side)
     }
 
-    /// Returns whether a part of a block is as it was seen: free on that side. Another thread may have taken and freed
-    /// it in between: whoever claims it learns of that use.
-    fn stands(&self, tile: &Tile, side: Side, (begin, end): (u64, u64)) -> bool {
-        let block = &self.blocks[tile.block];
-        let is_inside = block.slot == tile.slot && block.offset <= begin && end <= block.end();
-        self.is_free_on(tile.block, side) && is_inside
-    }
-
-    /// Claims a small block: in a free one of the small side, or in a slab of one of the large side. Returns what
-    /// [`claim_part`](Self::claim_part) does.
-    pub(crate) fn claim_small(&mut self, tile: &Tile, bytes: u64, stream: StreamId) -> Option<Claimed> {
-        match tile.side {
-            Side::Small => self.claim_on(Side::Small, tile, (tile.begin, tile.begin + bytes)),
-            Side::Large => self.claim_in_slab(tile, bytes, stream),
+    /// Claims a part of a free block for a small one: of the small side, or of the large side in one slab, all of which
+    /// becomes the stream's. Returns what [`claim_part`](Self::claim_part) does.
+    pub(crate) fn claim_small(&mut self, tile: &Tile, stream: StreamId) -> Option<Claimed> {
+        let (slab, part) = (self.rules.slab, (tile.begin, tile.end));
+        if tile.side == Side::Small {
+            return self.cut_out(tile, part).map(|block| self.claimed(block));
         }
+        let begin = tile.begin / slab * slab;
+        let whole = self.cut_out(tile, (begin, begin + slab))?;
+        self.becomes_slab(whole, stream);
+        let age = self.blocks[whole].age;
+        let block = self.carve(whole, part.0, part.1 - part.0, [age; 2]);
+        Some(self.claimed(block))
     }
 
-    /// Turns a slab in a free block of the large side into one of the small side, and claims a block there: at the
-    /// front of the tile, or where the first slab begins behind that.
-    fn claim_in_slab(&mut self, tile: &Tile, bytes: u64, stream: StreamId) -> Option<Claimed> {
-        let (slab, block) = (self.rules.slab, &self.blocks[tile.block]);
-        let below = tile.begin / slab * slab;
-        let begin = if below >= block.offset { below } else { tile.begin.next_multiple_of(slab) };
-        let at = begin.max(tile.begin);
-        if !self.stands(tile, Side::Large, (begin, begin + slab)) || at + bytes > begin + slab {
-            return None;
-        }
-        let age = self.blocks[tile.block].age;
-        self.claim(tile.block);
-        let part = self.carve(tile.block, begin, slab, [age; 2]);
-        self.becomes_slab(part, stream);
-        Some(self.claim_from(part, at, bytes))
-    }
-
-    /// Claims a part of a free block; what is left of the block stays free. Returns `None` if another thread has taken
-    /// it meanwhile.
+    /// Claims a part of a free block; what is left of the block stays free. Takes the guards off that part alone: who
+    /// gets the rest waits for the rest's own. Returns `None` if another thread has taken it meanwhile.
     pub(crate) fn claim_part(&mut self, tile: &Tile, begin: u64, end: u64) -> Option<Claimed> {
-        self.claim_on(Side::Large, tile, (begin, end))
+        self.cut_out(tile, (begin, end)).map(|block| self.claimed(block))
     }
 
-    fn claim_on(&mut self, side: Side, tile: &Tile, (begin, end): (u64, u64)) -> Option<Claimed> {
-        if !self.stands(tile, side, (begin, end)) {
+    /// Claims a part of a free block, if that is as it was seen. Another thread may have taken and freed it in between:
+    /// whoever claims it learns of that use.
+    fn cut_out(&mut self, tile: &Tile, (begin, end): (u64, u64)) -> Option<BlockId> {
+        let block = &self.blocks[tile.block];
+        let (is_inside, age) = (block.offset <= begin && end <= block.end(), block.age);
+        if !self.is_free_on(tile.block, tile.side) || block.slot != tile.slot || !is_inside {
             return None;
         }
         self.claim(tile.block);
-        Some(self.claim_from(tile.block, begin, end - begin))
-    }
-
-    /// Cuts a claimed block down to some of its bytes, and takes the guards off those alone: who gets the rest waits
-    /// for the rest's own.
-    fn claim_from(&mut self, id: BlockId, begin: u64, bytes: u64) -> Claimed {
-        let age = self.blocks[id].age;
-        let block = self.carve(id, begin, bytes, [age; 2]);
-        self.claimed(block)
+        Some(self.carve(tile.block, begin, end - begin, [age; 2]))
     }
 
     /// Takes the guards off a claimed block, and returns it with them.
@@ -181,7 +157,7 @@ mod tests {
         free(&mut shard, block, 4);
         let slab = shard.take_slab(&want(SMALL), 0, OWN).expect("a slab");
         let rest = shard.slabs.iter().next().expect("the rest of the slab");
-        let rest = shard.tile(rest);
+        let rest = Tile { side: Side::Large, ..shard.tile(rest) };
         assert_eq!(shard.claim_part(&rest, rest.begin, rest.end), None, "{slab:?}");
     }
 }

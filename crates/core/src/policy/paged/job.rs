@@ -305,7 +305,11 @@ impl Coordinator {
             Target::Free(side) => {
                 let Some(piece) = job.pieces.pop() else { panic!("{want:?} gets nothing at home") };
                 let want = Want { side, ..want };
-                shards.with(shard, |shard| shard.serve(piece.block, &want, clock, (stream, last_use)))
+                shards.with(shard, |shard| {
+                    // What a small block leaves of a slab is the stream's, which comes after the same uses.
+                    shard.set_last_use(piece.block, last_use);
+                    shard.serve(piece.block, &want, clock, (stream, last_use))
+                })
             }
             Target::Kept(run) => {
                 self.paging.stats.returned += 1;

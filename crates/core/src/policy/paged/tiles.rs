@@ -252,10 +252,10 @@ impl Coordinator {
         let want = by.0.want;
         let place = |tile: Tile, begin: u64, end: u64| {
             let at = match tile.side {
-                Side::Small => (begin + want.rounded <= end).then_some(begin),
+                Side::Small => (begin + want.rounded <= end).then_some((begin, begin + want.rounded)),
                 Side::Large => shard.within_slab((tile.begin, tile.end), (begin, end), want.rounded),
             };
-            at.map(|begin| Tile { begin, end, ..tile })
+            at.map(|(begin, end)| Tile { begin, end, ..tile })
         };
         tiles.find_map(|tile| self.find_part(by, shard, &tile, |begin, end| place(tile, begin, end)))
     }
@@ -266,7 +266,7 @@ impl Coordinator {
         let mut job = Job::new(taker, self.pending.reached(taker.stream));
         job.target = Target::Free(side);
         let claimed = shards.with(taker.shard, |shard| match side {
-            Side::Small => shard.claim_small(tile, bytes, taker.stream),
+            Side::Small => shard.claim_small(tile, taker.stream),
             Side::Large => shard.claim_part(tile, tile.begin, tile.begin + bytes),
         });
         let claimed = claimed.and_then(|claimed| self.keep_if_usable(&mut job, claimed, shards));
