@@ -104,9 +104,10 @@ mod tests {
     use millpond_backend::{Point, Tick};
 
     use super::*;
+    use crate::ids::SegmentId;
     use crate::last_use::LastUse;
-    use crate::shard::Requester;
     use crate::shard::home::tests::{OWN, SMALL, bare, free, grow, settle, want};
+    use crate::shard::{Arrival, Requester};
     use crate::units::MIB;
 
     /// Another stream than that of the shards here.
@@ -162,6 +163,20 @@ mod tests {
         shard.take_slab(&want(SMALL), 0, OWN).expect("its own slab");
         let rest = shard.slabs.iter().next().expect("the rest of the slab");
         assert_eq!(shard.last_point(rest), Point { stream: OWN.stream, tick: Tick(3) });
+    }
+
+    /// A segment holds blocks of its own side: no part of it becomes a slab.
+    #[test]
+    fn a_segment_has_no_slabs() {
+        let (mut shard, _) = bare();
+        let slot = shard.promise();
+        let (id, side) = (SegmentId(u64::from(slot.0)), Side::Large);
+        let (bytes, page_bytes) = (4 * MIB, 0);
+        let block =
+            shard.adopt(slot, Arrival { id, base: 0, bytes, side, page_bytes, shared: true, has_windows: false });
+        shard.unclaim(block, [0; 2]);
+        assert_eq!((shard.take_slab(&want(SMALL), 0, OWN), shard.slabs().next()), (None, None));
+        assert!(shard.find_and_take(&want(bytes), 0, OWN).is_some(), "it serves large requests");
     }
 
     /// What is free at the end of one slab and at the beginning of the next are two blocks.
