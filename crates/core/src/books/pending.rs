@@ -144,10 +144,11 @@ impl Pending {
         self.reached[at] < point.tick && point.tick <= self.asked[at]
     }
 
-    /// Returns whether another stream can wait for a point on the device: whether its tick is closed, as far as is
-    /// known, or the driver closes it, and its stream is not being captured.
-    pub(crate) fn can_be_waited_for(&self, point: Point) -> bool {
-        !self.is_captured(point.stream) && self.open.get(&point.stream).is_none_or(|&open| point.tick < open)
+    /// Returns whether another stream can wait for a point on the device: whether its tick is known to be closed, or
+    /// the driver closes it, and its stream is not being captured. Where submits close ticks, a stream that was not
+    /// asked yet may have submitted nothing. Streams are asked before a plan looks for memory to wait for.
+    pub(crate) fn can_be_waited_for(&self, Point { stream, tick }: Point) -> bool {
+        !self.is_captured(stream) && self.open.get(&stream).map_or(self.open.is_empty(), |&open| tick < open)
     }
 
     /// Returns the newest tick of a stream that is known to be reached.
@@ -273,6 +274,16 @@ mod tests {
         assert!(!book.is_reached(at(5)) && book.can_be_waited_for(at(5)), "it is asked anew");
         book.note_reached(stream, Tick(5));
         assert!(book.is_reached(at(5)));
+    }
+
+    #[test]
+    fn where_submits_close_ticks_a_stream_that_was_not_asked_is_not_waited_for() {
+        let mut book = Pending::default();
+        let at = |stream, tick| Point { stream: StreamId(stream), tick: Tick(tick) };
+        assert!(book.can_be_waited_for(at(1, 4)), "the driver closes ticks");
+        let (stream, reached, asked, open) = (StreamId(0), Tick(1), Tick(5), Some(Tick(5)));
+        book.note_polled(&Polled { stream, reached, asked, open, closed: None });
+        assert_eq!([at(0, 4), at(0, 5), at(1, 4)].map(|at| book.can_be_waited_for(at)), [true, false, false]);
     }
 
     #[test]

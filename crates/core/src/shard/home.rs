@@ -131,8 +131,8 @@ impl Shard {
         block.expandable.then(|| self.slab_in((block.offset, block.end()))).flatten()
     }
 
-    /// Returns what a small block gets of the slabs of a free block of which a part is usable: all of a slab if it can,
-    /// and else its own bytes in one that others still use.
+    /// Returns what a small block gets of the slabs of a free block of which a part is usable: all of a slab if that
+    /// part has one, and else its own bytes in a slab that others still use.
     pub(crate) fn within_slab(&self, block: (u64, u64), part: (u64, u64), bytes: u64) -> Option<(u64, u64)> {
         let slab = self.rules.slab;
         if let Some(at) = self.slab_in(part) {

@@ -122,6 +122,26 @@ fn the_part_of_a_free_block_that_can_be_waited_for_serves_where_it_lies() {
     assert_eq!(sim.violations(), []);
 }
 
+/// More streams are behind than a request asks. It waits for none whose work may not have been submitted: the
+/// application may submit the requesting stream alone.
+#[test]
+fn a_stream_waits_for_no_work_that_may_not_have_been_submitted() {
+    for count in [4, 9, 20] {
+        let sim = Sim::builder().closing(Closing::Submit).build();
+        let allocator = Allocator::builder(sim.clone()).conf("policy:paged,growth:tight").build().unwrap();
+        let streams: Vec<_> = (0..count).map(|_| allocator.create_stream().unwrap()).collect();
+        for stream in &streams {
+            let block = stream.allocate(4 * MIB).unwrap();
+            sim.fill(stream.id(), block.segment().unwrap(), block.offset(), 4 * MIB, 1).unwrap();
+        }
+        let all = streams[0].allocate(count * 4 * MIB).unwrap();
+        sim.submit(streams[0].id()).unwrap();
+        assert!(streams[0].synchronize().is_ok(), "{count} streams");
+        drop(all);
+        assert_eq!(sim.violations(), []);
+    }
+}
+
 /// What `prepare` frees is looked for, although the request has missed before that.
 #[test]
 fn what_is_freed_while_a_request_is_prepared_serves_it() {

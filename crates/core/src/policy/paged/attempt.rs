@@ -21,7 +21,7 @@ impl Coordinator {
     pub(super) fn attempt(&mut self, rung: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let (_, want) = plan.request.allocation();
         // What is not known to be over may be. Asking first makes what follows depend on how far the device is, and not
-        // on which plan asked last.
+        // on which plan asked last, unless more streams are behind than are asked at once.
         if plan.knows.times == Times::Unasked {
             plan.knows.times = Times::Told;
             // Where there is nobody to ask, it is told what time it is.
