@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use millpond_backend::{Backend, BackendError, ClassId, Closing, Fault, Point, StreamId, Tick};
-use millpond_core::{Coordinator, Grant, Outcome, Plan, Polled, ShardId, Shards, Step, Want};
+use millpond_core::{Coordinator, Grant, Outcome, Plan, Polled, Shard, ShardId, Shards, Step, Want};
 
 use crate::error::{Error, OutOfMemory};
 use crate::events::Event;
@@ -137,7 +137,7 @@ impl<B: Backend> State<B> {
         asked: &Asked,
     ) -> Result<Option<Grant>, Error<B::Error>> {
         let Some(streams) = self.first_question(lane) else { return Ok(None) };
-        let polled = self.polled(&streams)?;
+        let polled = self.polled(&streams, Shard::BEHIND_MAX)?;
         let mut coordinator = lock_soon(&self.coordinator);
         let grant = coordinator.answer(plan, polled, &mut LockedShards(self));
         self.publish(&coordinator);
@@ -269,7 +269,7 @@ impl<B: Backend> State<B> {
     /// Makes the driver calls of a step. Those about pages work as in [`page_calls`](Self::page_calls).
     fn perform(&self, step: &Step, made: &Cell<usize>, stops: bool) -> Performed<B::Error> {
         match *step {
-            Step::Poll(ref streams) => match self.polled(streams) {
+            Step::Poll(ref streams) => match self.polled(streams, usize::MAX) {
                 Ok(outcome) => Performed::ok(outcome),
                 Err(error) => Performed { outcome: Outcome::Failed, error: Some(error) },
             },
@@ -294,17 +294,22 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Polls streams. Where submits close ticks, a wait for an open tick may never end: two streams
-    /// could wait for each other's open ticks, and the application may submit one stream alone.
-    fn polled(&self, streams: &[StreamId]) -> Result<Outcome, Error<B::Error>> {
+    /// Polls streams, where the driver closes ticks until so many are found to be behind. Where submits close ticks, a
+    /// wait for an open tick may never end: two streams could wait for each other's open ticks, and the application may
+    /// submit one stream alone.
+    fn polled(&self, streams: &[StreamId], behind_most: usize) -> Result<Outcome, Error<B::Error>> {
         match self.backend.caps().closing {
             Closing::Backend => {
-                let mut polled = Vec::with_capacity(streams.len());
+                let (mut polled, mut behind) = (Vec::new(), 0);
                 for &stream in streams {
                     let before = self.backend.open_tick(stream);
                     let reached = self.reached(stream)?.tick;
                     let (closed, asked) = ticks_of_query(before, self.backend.open_tick(stream));
                     polled.push(Polled { stream, reached, asked, open: None, closed });
+                    behind += usize::from(reached < asked);
+                    if behind >= behind_most {
+                        break;
+                    }
                 }
                 Ok(Outcome::Polled { streams: polled, time: Some(self.time()) })
             }

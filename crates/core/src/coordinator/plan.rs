@@ -313,8 +313,8 @@ impl Coordinator {
     }
 
     /// Serves a request that missed in a home if the device's answer shows a free block, which it does in most cases.
-    /// Otherwise the plan begins with what is known by now. `outcome` is that of a [`Step::Poll`] of the streams of
-    /// [`Shard::first_question`](crate::Shard::first_question). Costs a look at each of those, and a search.
+    /// Otherwise the plan begins with what is known by now. `outcome` is that of a [`Step::Poll`] of the first streams
+    /// of [`Shard::first_question`](crate::Shard::first_question). Costs a look at each of those, and a search.
     ///
     /// # Panics
     ///

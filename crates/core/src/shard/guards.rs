@@ -375,18 +375,23 @@ impl Shard {
         self.seen.news
     }
 
+    /// The number of streams that are found to be behind before a request asks no more of them: a driver's query takes
+    /// a microsecond. A stream that is done is not asked again before it frees memory once more, so it costs little.
+    pub const BEHIND_MAX: usize = 8;
+
     /// Returns the streams that a plan asks before all else, where the shard is a home: see
-    /// [`Coordinator::answer`](crate::Coordinator::answer).
+    /// [`Coordinator::answer`](crate::Coordinator::answer). They are asked in this order until
+    /// [`BEHIND_MAX`](Self::BEHIND_MAX) of them are found to be behind. Costs a look at each.
     pub fn first_question(&mut self) -> Option<Vec<StreamId>> {
         self.rules.moves_pages.then(|| self.tidied().streams_to_ask())
     }
 
-    /// Returns streams that free memory may have to wait for. Where there are many, they are asked by turns.
+    /// Returns the streams that free memory may have to wait for, a bounded number, in the order of their turns.
     pub(crate) fn streams_to_ask(&mut self) -> Vec<StreamId> {
         let Seen { behind, ask_next, .. } = &mut self.seen;
         let by_turns = behind.range(*ask_next..).chain(behind.iter());
-        let asked: Vec<_> = by_turns.take(behind.len().min(ASKED_MAX)).copied().collect();
-        *ask_next = asked.last().map_or(StreamId(0), |last| StreamId(last.0 + 1));
+        let asked: Vec<_> = by_turns.take(behind.len().min(32 * Self::BEHIND_MAX)).copied().collect();
+        *ask_next = asked.get(Self::BEHIND_MAX).copied().unwrap_or_default();
         asked
     }
 
@@ -435,9 +440,6 @@ impl Shard {
     }
 }
 
-/// The most streams that are asked at once how far they are: a driver's query takes a microsecond.
-const ASKED_MAX: usize = 8;
-
 /// The last use of memory that was used, where the record has by whom, or that is over.
 pub(super) const OVER: LastUse = LastUse::at(Tick::ZERO);
 
@@ -465,7 +467,7 @@ mod tests {
         Part { begin, end, points }
     }
 
-    /// However many streams are behind, few are asked at once, and each has its turn.
+    /// Where many streams are behind, each question begins with others, as a few that are behind end it.
     #[test]
     fn many_streams_are_asked_by_turns() {
         let (mut shard, _) = crate::shard::home::tests::bare();
@@ -475,9 +477,11 @@ mod tests {
         let asked = |shard: &mut Shard| shard.streams_to_ask().iter().map(|stream| stream.0).collect::<Vec<_>>();
         note(&mut shard, 3..6);
         assert_eq!([asked(&mut shard), asked(&mut shard)], [vec![3, 4, 5], vec![3, 4, 5]], "all of a few");
-        note(&mut shard, 6..13);
-        assert_eq!(asked(&mut shard), (6..13).chain([3]).collect::<Vec<_>>());
-        assert_eq!(asked(&mut shard), (4..12).collect::<Vec<_>>());
+        note(&mut shard, 6..23);
+        let from = |first| (first..23).chain(3..first).collect::<Vec<_>>();
+        assert_eq!([asked(&mut shard), asked(&mut shard), asked(&mut shard)], [from(3), from(11), from(19)]);
+        note(&mut shard, 23..1000);
+        assert_eq!(asked(&mut shard).len(), 256);
     }
 
     #[test]

@@ -142,6 +142,32 @@ fn a_stream_waits_for_no_work_that_may_not_have_been_submitted() {
     }
 }
 
+/// A request asks few streams that are behind. Those that are done it asks all, so that it waits for none of them.
+#[test]
+fn a_miss_asks_until_a_few_streams_are_behind() {
+    for is_done in [false, true] {
+        let sim = Sim::builder().completion(Completion::Manual).build();
+        let allocator = Allocator::builder(sim.clone()).conf("policy:paged,growth:tight").build().unwrap();
+        let streams: Vec<_> = (0..21).map(|_| allocator.create_stream().unwrap()).collect();
+        let fill = |stream: &Stream<Sim>| {
+            let block = stream.allocate(4 * MIB).unwrap();
+            sim.fill(stream.id(), block.segment().unwrap(), block.offset(), 4 * MIB, 1).unwrap();
+            block
+        };
+        drop(streams[1..].iter().map(fill).collect::<Vec<_>>());
+        if is_done {
+            sim.complete_all();
+        }
+        let before = sim.calls();
+        let all = streams[0].allocate(80 * MIB).unwrap();
+        let after = sim.calls();
+        let (asked, waits) = (after.reached - before.reached, after.stream_wait - before.stream_wait);
+        assert_eq!((asked, waits), if is_done { (20, 0) } else { (8, 20) });
+        assert_eq!(allocator.memory_reserved(), 80 * MIB);
+        drop(all);
+    }
+}
+
 /// What `prepare` frees is looked for, although the request has missed before that.
 #[test]
 fn what_is_freed_while_a_request_is_prepared_serves_it() {

@@ -21,7 +21,7 @@ impl Coordinator {
     pub(super) fn attempt(&mut self, rung: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let (_, want) = plan.request.allocation();
         // What is not known to be over may be. Asking first makes what follows depend on how far the device is, and not
-        // on which plan asked last, unless more streams are behind than are asked at once.
+        // on which plan asked last.
         if plan.knows.times == Times::Unasked {
             plan.knows.times = Times::Told;
             // Where there is nobody to ask, it is told what time it is.
@@ -58,8 +58,7 @@ impl Coordinator {
             && shards.with(home, |home| home.latest_points().any(is_behind) && home.free_points().any(is_behind))
     }
 
-    /// Returns the streams that freed memory waits for: of the home of the request few at a time, and blocks of all
-    /// pools.
+    /// Returns the streams that freed memory waits for: of the home of the request, and blocks of all pools.
     fn streams_to_ask(&self, plan: &Plan, shards: &mut dyn Shards) -> Vec<StreamId> {
         let (home, _) = plan.request.allocation();
         let mut streams = [shards.with(home, Shard::streams_to_ask), self.pending.waited_for()].concat();
