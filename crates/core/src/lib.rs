@@ -11,7 +11,6 @@ mod coordinator;
 mod heap;
 mod ids;
 mod index;
-mod last_use;
 #[cfg(feature = "plant")]
 pub mod looks;
 #[cfg(not(feature = "plant"))]
@@ -31,13 +30,13 @@ mod size;
 pub mod stats;
 pub mod units;
 
+pub use block::LastUse;
 pub use books::Points;
-pub use books::ledger::WasteLedger;
 pub use coordinator::{
     Checkpoint, Coordinator, DeviceFacts, FreeRange, Obstacle, Outcome, PageCall, Pin, Plan, Polled, Relief, Report,
     Restored, Shards, Step,
 };
 pub use ids::{BlockId, PageId, Place, PoolId, SegmentId, ShardId, Side, Slot};
-pub use last_use::LastUse;
 pub use shard::{BlockState, BlockView, Freed, Grant, PageView, Requester, Retired, SegmentView, Shard, Uses};
 pub use size::{Sizes, Want};
+pub use stats::WasteLedger;

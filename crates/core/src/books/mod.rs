@@ -3,9 +3,7 @@
 //! Each book is a type with private fields. It changes through verbs that keep it consistent, and it can check itself.
 
 pub(crate) mod headroom;
-pub(crate) mod ledger;
 pub(crate) mod pages;
-pub(crate) mod peaks;
 pub(crate) mod pending;
 pub(crate) mod points;
 pub(crate) mod pools;
@@ -15,7 +13,6 @@ pub(crate) mod windows;
 
 pub(crate) use headroom::Headroom;
 pub(crate) use pages::{Page, Pages};
-pub(crate) use peaks::Peaks;
 pub(crate) use pending::Pending;
 pub use points::Points;
 pub(crate) use pools::Pools;

@@ -17,9 +17,9 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, Reuse, StreamId};
 
 use super::{Coordinator, Shards};
+use crate::block::LastUse;
 use crate::block::State;
 use crate::ids::{BlockId, PoolId, ShardId};
-use crate::last_use::LastUse;
 use crate::meter::SplitChange;
 use crate::shard::{Grant, Mark, Shard, Spot};
 use crate::size::Want;

@@ -4,7 +4,6 @@
 //! plans of requests that missed. It holds no shard: callers lend it access through [`Shards`], one shard at a time, so
 //! that other streams can work while one grows.
 
-pub(crate) mod calls;
 mod checkpoint;
 pub(crate) mod phase;
 pub(crate) mod plan;
@@ -21,16 +20,17 @@ use alloc::vec::Vec;
 
 use millpond_backend::{PageCaps, Reuse, StreamId};
 
-use crate::books::ledger::WasteLedger;
-use crate::books::{Headroom, Page, Pages, Peaks, Pending, Pools, Ranges};
+use crate::books::{Headroom, Page, Pages, Pending, Pools, Ranges};
 use crate::ids::{PageId, Place, PoolId, ShardId, Slot};
 use crate::looks;
+use crate::meter::Peaks;
 use crate::policy::paged::Paging;
 use crate::policy::{Source, Sourced, Traits};
 use crate::segment::Role;
 use crate::settings::Settings;
 use crate::shard::{Rules, SegmentView, Shard};
 use crate::size::Sizes;
+use crate::stats::WasteLedger;
 use crate::stats::{MemoryStats, PageStats};
 
 use turn::Turns;

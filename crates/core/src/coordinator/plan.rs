@@ -6,7 +6,7 @@
 
 use millpond_backend::{Reuse, StreamId, Tick};
 
-use super::calls::Purpose;
+use super::phase::Purpose;
 use super::phase::{Asked, Phase, Turned};
 use super::step::{Outcome, Step};
 use super::turn::Standing;

@@ -6,12 +6,12 @@ use alloc::vec::Vec;
 use millpond_backend::{Reuse, StreamId};
 
 use super::{Coordinator, Plan, Shards};
-use crate::books::ledger::WasteLedger;
 use crate::ids::{PageId, PoolId, SegmentId, ShardId, Side};
 use crate::policy::{Source, least_page_bytes};
 use crate::shard::{BlockState, SegmentView};
 use crate::size::Want;
 use crate::stats::SlackStats;
+use crate::stats::WasteLedger;
 use crate::units::align_up;
 
 /// A block that keeps a free range from growing or from going back to the driver.

@@ -7,10 +7,9 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, Reuse, StreamId};
 
 use super::{Coordinator, Shards};
-use crate::books::Peaks;
 use crate::ids::{PoolId, ShardId, Side};
 use crate::looks;
-use crate::meter::{COUNTERS, Counter, EVERY_COUNTER, NONE, each, has_shortage};
+use crate::meter::{COUNTERS, Counter, EVERY_COUNTER, NONE, Peaks, each, has_shortage};
 use crate::policy::Source;
 use crate::stats::{MemoryStats, PinnedBy, SlackStats, StatByPool};
 

@@ -4,7 +4,6 @@
 //! Memory of `classic` and `direct` comes in [`segments`]; [`paged`] has its own rules of growth. All climb one ladder,
 //! [`ladder`].
 
-mod collect;
 pub(crate) mod ladder;
 pub(crate) mod paged;
 mod segments;

@@ -8,13 +8,13 @@ use alloc::boxed::Box;
 
 use super::Source;
 use super::ladder::Rung;
-use crate::coordinator::calls::{Extension, Purpose};
+use crate::block::LastUse;
 use crate::coordinator::phase::{Asked, Phase, Reserve, Turned};
+use crate::coordinator::phase::{Extension, Purpose};
 use crate::coordinator::plan::{Allowance, Plan};
 use crate::coordinator::step::{Outcome, PageCall, Step};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, Place, PoolId, SegmentId, ShardId, Side};
-use crate::last_use::LastUse;
 use crate::shard::{Arrival, Extend, Growing};
 use crate::size::Want;
 use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};

@@ -8,9 +8,9 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, Reuse, StreamId};
 
 use super::Shard;
+use crate::block::LastUse;
 use crate::block::{Block, State};
 use crate::ids::{BlockId, Place, SegmentId, Side, Slot};
-use crate::last_use::LastUse;
 use crate::size::Want;
 
 /// The next thing to do for an expandable segment that is to serve a request.

@@ -7,10 +7,10 @@ use core::mem;
 use millpond_backend::{Reuse, StreamId, Tick};
 
 use super::Shard;
+use crate::block::LastUse;
 use crate::block::{Block, State};
 use crate::books::Points;
 use crate::ids::{BlockId, Side, Slot};
-use crate::last_use::LastUse;
 use crate::meter::SplitChange;
 use crate::plant::Plant;
 

@@ -14,10 +14,10 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 
 use super::Shard;
+use crate::block::LastUse;
 use crate::block::{Block, State};
 use crate::books::Points;
 use crate::ids::{BlockId, Side, Slot};
-use crate::last_use::LastUse;
 use crate::looks;
 
 /// A guarded part of a home.

@@ -3,10 +3,10 @@
 use millpond_backend::{Point, StreamId};
 
 use super::{Claimed, Grant, Shard, Tile};
+use crate::block::LastUse;
 use crate::block::State;
 use crate::books::Points;
 use crate::ids::{BlockId, Side, Slot};
-use crate::last_use::LastUse;
 use crate::size::Want;
 
 /// A place where a home can grow so that a request is served there.

@@ -27,11 +27,11 @@ use alloc::vec::Vec;
 
 use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
 
+use crate::block::LastUse;
 use crate::block::{Block, Blocks, State};
 use crate::books::Points;
 use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
 use crate::index::{FreeIndex, Key};
-use crate::last_use::LastUse;
 use crate::meter::{Counter, Meter, ROWS, Row};
 use crate::plant::{Plant, Planted};
 use crate::policy::Source;

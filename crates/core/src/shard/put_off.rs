@@ -14,9 +14,9 @@ use millpond_backend::{Point, StreamId, Tick};
 
 use super::guards::OVER;
 use super::{Grant, Shard};
+use crate::block::LastUse;
 use crate::block::{Block, State};
 use crate::ids::{BlockId, Side, Slot};
-use crate::last_use::LastUse;
 use crate::meter::SplitChange;
 use crate::size::Want;
 

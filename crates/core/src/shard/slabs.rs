@@ -104,8 +104,8 @@ mod tests {
     use millpond_backend::{Point, Tick};
 
     use super::*;
+    use crate::block::LastUse;
     use crate::ids::SegmentId;
-    use crate::last_use::LastUse;
     use crate::shard::home::tests::{OWN, SMALL, bare, free, grow, settle, want};
     use crate::shard::{Arrival, Requester};
     use crate::units::MIB;

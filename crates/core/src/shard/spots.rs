@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, StreamId};
 
 use super::{Grant, Shard};
+use crate::block::LastUse;
 use crate::block::{Block, State};
 use crate::ids::{BlockId, SegmentId, ShardId, Side, Slot};
-use crate::last_use::LastUse;
 use crate::meter::SplitChange;
 use crate::segment::{Role, Segment};
 use crate::size::Want;

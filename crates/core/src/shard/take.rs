@@ -3,10 +3,10 @@
 use millpond_backend::StreamId;
 
 use super::{Grant, Requester, Shard};
+use crate::block::LastUse;
 use crate::block::{Block, State};
 use crate::ids::{BlockId, PoolId, Side};
 use crate::index::{FreeIndex, bin_of};
-use crate::last_use::LastUse;
 use crate::meter::SplitChange;
 use crate::plant::Plant;
 use crate::size::Want;

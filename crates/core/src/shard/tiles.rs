@@ -4,11 +4,11 @@
 use millpond_backend::{Point, StreamId};
 
 use super::Shard;
+use crate::block::LastUse;
 use crate::block::{Block, State};
 use crate::books::Points;
 use crate::ids::{BlockId, Side, Slot};
 use crate::index::FreeIndex;
-use crate::last_use::LastUse;
 
 /// A free block at home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,9 +6,9 @@ use millpond_backend::StreamId;
 
 use super::Shard;
 use crate::block::State;
-use crate::books::ledger::WasteLedger;
 use crate::ids::{PageId, PoolId, SegmentId, Side, Slot};
 use crate::segment::{Mapping, Role};
+use crate::stats::WasteLedger;
 
 /// The state of a block, in PyTorch's words and one of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

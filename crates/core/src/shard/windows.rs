@@ -8,10 +8,10 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, StreamId};
 
 use super::{Grant, Shard};
+use crate::block::LastUse;
 use crate::block::State;
 use crate::books::Points;
 use crate::ids::{BlockId, Side, Slot};
-use crate::last_use::LastUse;
 use crate::meter::SplitChange;
 use crate::size::Want;
 

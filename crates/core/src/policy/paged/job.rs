@@ -8,14 +8,14 @@ use millpond_backend::{Point, StreamId, Tick};
 
 use super::kept::{Making, Stretch};
 use super::tiles::{Taker, Tiles, When};
+use crate::block::LastUse;
 use crate::books::{Part, Points};
-use crate::coordinator::calls::Purpose;
+use crate::coordinator::phase::Purpose;
 use crate::coordinator::phase::{Asked, Phase, Turned};
 use crate::coordinator::plan::Plan;
 use crate::coordinator::step::{Outcome, PageCall, Step};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, PageId, Place, ShardId, Side, Slot};
-use crate::last_use::LastUse;
 use crate::policy::ladder::Rung;
 use crate::segment::Role;
 use crate::shard::{Claimed, Ground, Growth};

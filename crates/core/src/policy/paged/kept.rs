@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::gathered::Gathered;
+use super::gather::Gathered;
 use super::idle::{IdlePages, Run, memory_of};
 use super::job::{Job, Target};
 use crate::books::{Part, WindowId};

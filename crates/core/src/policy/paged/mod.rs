@@ -10,10 +10,7 @@
 //! how large pages are made, and how many are made before anything else.
 
 mod attempt;
-mod climb;
-mod delay;
 mod gather;
-mod gathered;
 mod idle;
 mod job;
 mod kept;
@@ -23,7 +20,7 @@ mod sizes;
 mod tiles;
 mod ways;
 
-pub(crate) use climb::{Knows, Times};
+pub(crate) use attempt::{Knows, Times};
 pub(crate) use job::Job;
 pub(crate) use sizes::least as least_page_bytes;
 

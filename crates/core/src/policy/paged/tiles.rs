@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 
-use super::climb::Lacks;
+use super::attempt::Lacks;
 use super::job::{Job, Target};
 use super::ways::Way;
 use crate::books::Points;

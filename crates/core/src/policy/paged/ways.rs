@@ -20,12 +20,12 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::gathered::Gathered;
+use super::gather::Gathered;
 use super::job::{Job, Target};
 use super::pace::Spends;
 use super::sizes;
 use super::tiles::{Taker, When};
-use crate::coordinator::calls::Purpose;
+use crate::coordinator::phase::Purpose;
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::Plan;
 use crate::coordinator::step::{PageCall, Step};
