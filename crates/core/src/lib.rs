@@ -16,6 +16,7 @@ pub mod looks;
 #[cfg(not(feature = "plant"))]
 mod looks;
 mod mapped;
+mod memory;
 mod meter;
 #[cfg(feature = "plant")]
 pub mod plant;
@@ -37,6 +38,7 @@ pub use coordinator::{
     Restored, Shards, Step,
 };
 pub use ids::{BlockId, PageId, Place, PoolId, SegmentId, ShardId, Side, Slot};
-pub use shard::{BlockState, BlockView, Freed, Grant, PageView, Requester, Retired, SegmentView, Shard, Uses};
+pub use memory::Requester;
+pub use shard::{BlockState, BlockView, Freed, Grant, PageView, Retired, SegmentView, Shard, Uses};
 pub use size::{Sizes, Want};
 pub use stats::WasteLedger;

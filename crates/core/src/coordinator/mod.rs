@@ -23,12 +23,13 @@ use millpond_backend::{PageCaps, Reuse, StreamId};
 use crate::books::{Headroom, Page, Pages, Pending, Pools, Ranges};
 use crate::ids::{PageId, Place, PoolId, ShardId, Slot};
 use crate::looks;
+use crate::memory::Rules;
 use crate::meter::Peaks;
 use crate::policy::paged::Paging;
 use crate::policy::{Source, Sourced, Traits};
 use crate::segment::Role;
 use crate::settings::Settings;
-use crate::shard::{Rules, SegmentView, Shard};
+use crate::shard::{SegmentView, Shard};
 use crate::size::Sizes;
 use crate::stats::WasteLedger;
 use crate::stats::{MemoryStats, PageStats};
@@ -184,7 +185,7 @@ impl Coordinator {
         self.know_stream(stream);
         let rules = Rules::new(self.settings_in(pool), self.facts.reuse).on(self.facts.pages);
         let mut shard = Shard::new(id, stream, pool, rules);
-        shard.set_flags(self.pools.flags(pool));
+        shard.memory.set_flags(self.pools.flags(pool));
         shard
     }
 
@@ -299,7 +300,8 @@ impl Coordinator {
     /// Returns the slots of the segments that the shards hold, each with whether it is a range. They are what has to be
     /// given back at the end.
     pub fn holdings(&self, shards: &mut dyn Shards) -> Vec<(ShardId, Slot, bool)> {
-        let slots = |id| shards.with(id, |shard| shard.slots().map(|slot| (id, slot.0, slot.1)).collect::<Vec<_>>());
+        let slots =
+            |id| shards.with(id, |shard| shard.memory.slots().map(|slot| (id, slot.0, slot.1)).collect::<Vec<_>>());
         self.shard_ids().flat_map(slots).collect()
     }
 
@@ -349,12 +351,12 @@ impl Coordinator {
                     held[view.side.index()] += bytes;
                     by_pool.entry(view.pool).or_insert([0; 2])[view.side.index()] += bytes;
                 }
-                let seen = shard.mappings().into_iter();
+                let seen = shard.memory.mappings().into_iter();
                 mapped.extend(seen.map(|(place, m)| (place, (m.page, m.bytes, m.role == Role::Home))));
             });
         }
         self.headroom.check(held);
-        self.ranges.check(self.shard_ids().map(|id| shards.with(id, |shard| shard.range_bytes())).sum());
+        self.ranges.check(self.shard_ids().map(|id| shards.with(id, |shard| shard.memory.range_bytes())).sum());
         self.pools.check(&by_pool);
         assert_eq!(ledger.total(), self.reserved_bytes(), "the waste ledger {ledger:?} against reserved bytes");
         // G3: a page is mapped exactly where its entry says: at home, and in windows. P2: in one shard only.

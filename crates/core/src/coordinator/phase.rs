@@ -172,7 +172,7 @@ impl Coordinator {
                 let (shard, want) = plan.request.allocation();
                 self.headroom.end_ask(bytes);
                 self.headroom.gain(want.side, bytes);
-                Phase::Extend(shards.with(shard, |shard| shard.mapped(gap, before)), attempt)
+                Phase::Extend(shards.with(shard, |shard| shard.memory.mapped(gap, before)), attempt)
             }
             (Purpose::Extend(extension), Some((_, refused))) => {
                 self.forget_new(&skipped);
@@ -215,7 +215,7 @@ impl Coordinator {
             Role::Window | Role::Leaving => page.windows.push(at),
         }
         let mapping = Mapping { page: id, birth: page.birth, bytes: page.bytes, role };
-        shards.with(at.shard, |shard| shard.page_mapped(at, mapping));
+        shards.with(at.shard, |shard| shard.memory.page_mapped(at, mapping));
     }
 
     /// Notes that a page is no longer mapped at a place.
@@ -228,7 +228,7 @@ impl Coordinator {
             self.pages.leaves_window(id, at);
             self.paging.stats.unmapped += 1;
         }
-        shards.with(at.shard, |shard| shard.page_unmapped(at, id));
+        shards.with(at.shard, |shard| shard.memory.page_unmapped(at, id));
     }
 
     /// Returns the calls that unmap a page everywhere and release it. It is taken out of the windows that it is in.

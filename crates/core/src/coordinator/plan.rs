@@ -12,9 +12,10 @@ use super::step::{Outcome, Step};
 use super::turn::Standing;
 use super::{Coordinator, Shards};
 use crate::ids::{PoolId, ShardId};
+use crate::memory::Requester;
 use crate::policy::Source;
 use crate::policy::paged::{Knows, Times};
-use crate::shard::{Grant, Requester};
+use crate::shard::Grant;
 use crate::size::Want;
 
 /// What a plan is for.
@@ -268,7 +269,7 @@ impl Coordinator {
             (Asked::Pause(rung), Outcome::Done) => Phase::Woken(rung),
             (Asked::Pause(_), Outcome::Failed) => Phase::Over,
             (Asked::Release { shard, slot, sweep }, Outcome::Done) => {
-                shards.with(shard, |shard| shard.unpromise(slot));
+                shards.with(shard, |shard| shard.memory.unpromise(slot));
                 self.note_progress(plan);
                 Phase::Sweep(sweep)
             }
@@ -342,7 +343,7 @@ impl Coordinator {
             Phase::Sweep(sweep) => sweep.give_up(plan.request.clocks, shards),
             Phase::Extend(block, _) | Phase::Serve(block) => {
                 let (shard, _) = plan.request.allocation();
-                shards.with(shard, |shard| shard.unclaim(block, plan.request.clocks));
+                shards.with(shard, |shard| shard.memory.unclaim(block, plan.request.clocks));
             }
             Phase::Window(job, _) => self.give_up_window(job, plan, shards),
             // What is half-done is undone, and then the plan is over.

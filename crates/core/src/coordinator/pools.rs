@@ -88,7 +88,7 @@ impl Coordinator {
 
     fn tell_flags(&self, pool: PoolId, shards: &mut dyn Shards) {
         let flags = self.pools.flags(pool);
-        self.shards_of(pool).for_each(|id| shards.with(id, |shard| shard.set_flags(flags)));
+        self.shards_of(pool).for_each(|id| shards.with(id, |shard| shard.memory.set_flags(flags)));
     }
 
     /// Serves a request in the default pool from free memory of the same stream in a private pool that allows it:
@@ -123,9 +123,12 @@ impl Coordinator {
         for id in self.shards_of(pool) {
             shards.with(id, |shard| {
                 allocated_bytes += shard.live_bytes();
-                free_bytes +=
-                    Side::BOTH.into_iter().flat_map(|side| shard.free_blocks(side)).map(|b| b.1.size).sum::<u64>();
-                small += shard.small_bytes();
+                free_bytes += Side::BOTH
+                    .into_iter()
+                    .flat_map(|side| shard.memory.free_blocks(side))
+                    .map(|b| b.1.size)
+                    .sum::<u64>();
+                small += shard.memory.small_bytes();
             });
         }
         let reserved_bytes = super::stats::by_side(reserved, small);
@@ -176,7 +179,7 @@ impl Coordinator {
         let flags = self.pools.flags(pool);
         shards.with(found, |shard| {
             shard.move_to(pool);
-            shard.set_flags(flags);
+            shard.memory.set_flags(flags);
         });
         self.forget_pool(of);
         Some(found)

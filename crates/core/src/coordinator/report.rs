@@ -239,7 +239,8 @@ impl Coordinator {
     /// Returns the number of bytes in free pages and in free segments whose last use is not known to be over. Those of
     /// held pools would not go back in any case.
     fn unreached_bytes(&self, shards: &mut dyn Shards) -> u64 {
-        let in_shard = |id| shards.with(id, |shard| shard.unreached_bytes(|point| self.pending.is_reached(point)));
+        let in_shard =
+            |id| shards.with(id, |shard| shard.memory.unreached_bytes(|point| self.pending.is_reached(point)));
         self.releasable_shards().map(in_shard).sum()
     }
 
@@ -268,7 +269,7 @@ impl Coordinator {
             if pool != own && (lack.bound.is_some() || self.is_supplied_alike(pool, own)) {
                 shards.with(id, |shard| {
                     bytes += shard.ledger().ready_bytes;
-                    unreached += shard.unreached_bytes(|point| self.pending.is_reached(point));
+                    unreached += shard.memory.unreached_bytes(|point| self.pending.is_reached(point));
                 });
             }
         }

@@ -167,7 +167,7 @@ impl Coordinator {
         let (reserved, segment, oversize_segments) = self.headroom.stats();
         // Under `paged`, memory goes from side to side without any call: what small blocks have got now counts as
         // theirs, without a history.
-        let small = self.shard_ids().map(|id| shards.with(id, |shard| shard.small_bytes())).sum();
+        let small = self.shard_ids().map(|id| shards.with(id, |shard| shard.memory.small_bytes())).sum();
         let (num_device_alloc, num_device_free) = self.headroom.driver_counts();
         MemoryStats {
             allocation,
@@ -248,16 +248,16 @@ impl Coordinator {
         let is_in_order = self.reuse_anywhere() == Reuse::InOrder;
         for id in self.shard_ids() {
             shards.with(id, |shard| {
-                for (block, bytes, home) in shard.pending_blocks() {
+                for (block, bytes, home) in shard.memory.pending_blocks() {
                     let of_others = waiters.remove(&(id, block)).unwrap_or_default();
                     let points = of_others.into_iter().chain(home);
                     pins.add(bytes, points.filter(is_ahead).map(|point| point.stream));
                 }
-                for part in shard.guarded_parts() {
+                for part in shard.memory.guarded_parts() {
                     let streams = part.points.iter().filter(is_ahead).map(|point| point.stream);
                     pins.add_free(part.end - part.begin, streams, is_in_order);
                 }
-                for (bytes, stream) in shard.used_last(|point| is_ahead(&point)) {
+                for (bytes, stream) in shard.memory.used_last(|point| is_ahead(&point)) {
                     pins.add_free(bytes, [stream].into_iter(), is_in_order);
                 }
             });

@@ -73,7 +73,7 @@ impl Sweep {
     /// Gives all claims back.
     pub(super) fn give_up(self, clocks: [u64; 2], shards: &mut dyn Shards) {
         for (id, block) in self.candidates {
-            shards.with(id, |shard| shard.unclaim(block, clocks));
+            shards.with(id, |shard| shard.memory.unclaim(block, clocks));
         }
     }
 }
@@ -106,7 +106,7 @@ impl Coordinator {
             }
             Stage::Emptied { shard, slot, id } => {
                 sweep.stage = Stage::Next;
-                if let Some(bytes) = shards.with(shard, |shard| shard.forget_empty(slot, id)) {
+                if let Some(bytes) = shards.with(shard, |shard| shard.memory.forget_empty(slot, id)) {
                     self.ranges.lose(bytes);
                     return release(shard, slot, Step::ReleaseRange { shard, slot }, sweep);
                 }
@@ -121,7 +121,7 @@ impl Coordinator {
         let Some(&(shard, block)) = sweep.candidates.front() else { return sweep.then.turn() };
         let excess = sweep.excess(self.reserved_bytes());
         let done = excess == 0;
-        let has_pages = shards.with(shard, |s| s.whole_pages(block).is_some());
+        let has_pages = shards.with(shard, |s| s.memory.whole_pages(block).is_some());
         let is_captured = self.pending.is_captured(self.stream_of(shard));
         if has_pages && self.traits.synchronizes() && sweep.stage == Stage::Next && !done && !is_captured {
             // PyTorch unmaps once the stream has come to an end.
@@ -130,21 +130,21 @@ impl Coordinator {
         }
         sweep.stage = Stage::Next;
         sweep.candidates.pop_front();
-        let last_uses =
-            shards.with(shard, |s| s.guards_of(block).iter().chain([s.last_point(block)]).collect::<Points>());
+        let last_uses = shards
+            .with(shard, |s| s.memory.guards_of(block).iter().chain([s.memory.last_point(block)]).collect::<Points>());
         let is_unsynchronized = is_captured && has_pages && self.traits.synchronizes();
         if done || is_unsynchronized || !last_uses.iter().all(|point| self.pending.is_reached(point)) {
             // Work that was never submitted, or is being captured, may still touch it: it stays cached.
-            shards.with(shard, |s| s.unclaim(block, plan.request.clocks));
+            shards.with(shard, |s| s.memory.unclaim(block, plan.request.clocks));
             return Phase::Sweep(sweep).turn();
         }
         if has_pages {
             // As many neighbouring pages as are to go that are in no window that is ending.
-            let whole: Vec<_> = shards.with(shard, |s| s.pages_in(block).collect());
+            let whole: Vec<_> = shards.with(shard, |s| s.memory.pages_in(block).collect());
             let may_go = |page: &(u64, Mapping)| self.can_leave_windows(page.1.page);
             let mut run = whole.into_iter().skip_while(|page| !may_go(page)).take_while(may_go);
             let Some((offset, first)) = run.next() else {
-                shards.with(shard, |s| s.unclaim(block, plan.request.clocks));
+                shards.with(shard, |s| s.memory.unclaim(block, plan.request.clocks));
                 return Phase::Sweep(sweep).turn();
             };
             let (mut bytes, mut pages) = (first.bytes, [first.page].to_vec());
@@ -155,14 +155,14 @@ impl Coordinator {
                 pages.push(next.page);
             }
             let block = shards.with(shard, |s| {
-                let block = s.carve(block, offset, bytes, plan.request.clocks);
-                s.take_guards(block);
+                let block = s.memory.carve(block, offset, bytes, plan.request.clocks);
+                s.memory.take_guards(block);
                 block
             });
             let calls = pages.into_iter().flat_map(|page| self.calls_to_release(page, shards)).collect();
             return Phase::call(calls, Purpose::GiveUp { of: Some((shard, block, bytes)), sweep });
         }
-        let (slot, bytes, side) = shards.with(shard, |s| s.forget_whole(block));
+        let (slot, bytes, side) = shards.with(shard, |s| s.memory.forget_whole(block));
         self.headroom.lose_segment(side, bytes);
         self.pools.lose(self.pool_of(shard), side, bytes);
         if self.settings.planted().is(Plant::LeakedSegment) {
@@ -189,7 +189,7 @@ impl Coordinator {
         }
         self.pages_released(calls, shards);
         if let Some((shard, block, bytes)) = of {
-            let (side, emptied) = shards.with(shard, |s| s.unmapped_pages(block));
+            let (side, emptied) = shards.with(shard, |s| s.memory.unmapped_pages(block));
             self.headroom.lose(side, bytes);
             if let Some((slot, id)) = emptied {
                 sweep.stage = Stage::Emptied { shard, slot, id };
@@ -210,8 +210,8 @@ impl Coordinator {
         };
         for &(shard, block) in &sweep.candidates {
             let (last_use, has_pages) = shards.with(shard, |shard| {
-                shard.guards_of(block).iter().for_each(&mut add);
-                (shard.last_point(block), shard.whole_pages(block).is_some())
+                shard.memory.guards_of(block).iter().for_each(&mut add);
+                (shard.memory.last_point(block), shard.memory.whole_pages(block).is_some())
             });
             if !has_pages || !self.traits.synchronizes() {
                 add(last_use);
@@ -284,7 +284,7 @@ fn release(shard: ShardId, slot: Slot, step: Step, sweep: Box<Sweep>) -> Turned 
 
 /// Claims every free block of a shard's side that is a whole segment or has whole pages inside it.
 pub(crate) fn claim_releasable(id: ShardId, side: Side, shards: &mut dyn Shards) -> Vec<(ShardId, BlockId)> {
-    let blocks = shards.with(id, |shard| shard.claim_releasable(side));
+    let blocks = shards.with(id, |shard| shard.memory.claim_releasable(side));
     blocks.into_iter().map(|block| (id, block)).collect()
 }
 
@@ -301,7 +301,9 @@ impl Coordinator {
         // (age, bytes, shard, block)
         let mut left: Vec<(u64, u64, ShardId, BlockId)> = Vec::new();
         for id in self.shards_of(PoolId::DEFAULT) {
-            shards.with(id, |shard| left.extend(shard.garbage(now).map(|(age, bytes, block)| (age, bytes, id, block))));
+            shards.with(id, |shard| {
+                left.extend(shard.memory.garbage(now).map(|(age, bytes, block)| (age, bytes, id, block)))
+            });
         }
         let mut chosen = Vec::new();
         let mut freed = 0;
@@ -318,7 +320,7 @@ impl Coordinator {
             });
         }
         // Between two looks at a shard another thread may have taken a block: that one is in use, and stays.
-        chosen.retain(|&(id, block)| shards.with(id, |shard| shard.claim_garbage(block)));
+        chosen.retain(|&(id, block)| shards.with(id, |shard| shard.memory.claim_garbage(block)));
         Sweep::waiting(chosen)
     }
 
@@ -330,7 +332,7 @@ impl Coordinator {
             return (Sweep::waiting(Vec::new()), false);
         }
         let max_split = self.settings_in(self.pool_of(id)).max_split();
-        let (blocks, enough) = shards.with(id, |shard| shard.claim_oversize(&want, max_split));
+        let (blocks, enough) = shards.with(id, |shard| shard.memory.claim_oversize(&want, max_split));
         let blocks = blocks.into_iter().map(|block| (id, block)).collect();
         (Sweep::waiting(blocks), enough)
     }
@@ -356,7 +358,7 @@ impl Coordinator {
             if excess > 0 {
                 chosen.push((id, block));
             } else {
-                shards.with(id, |shard| shard.unclaim(block, plan.request.clocks));
+                shards.with(id, |shard| shard.memory.unclaim(block, plan.request.clocks));
             }
             excess = excess.saturating_sub(size);
         }
@@ -367,7 +369,7 @@ impl Coordinator {
     /// are: what `direct` gives back before it takes more, but for held pools.
     pub(crate) fn release_idle(&mut self, next: Rung, shards: &mut dyn Shards) -> Turned {
         let holders: Vec<_> =
-            self.releasable_shards().filter(|&id| shards.with(id, |shard| shard.has_free())).collect();
+            self.releasable_shards().filter(|&id| shards.with(id, |shard| shard.memory.has_free())).collect();
         if holders.is_empty() {
             return next.turn();
         }

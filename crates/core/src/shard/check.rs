@@ -2,15 +2,10 @@
 //!
 //! Cost: every block is visited. The checks are meant for tests and for the search for a fault.
 
-use alloc::collections::BTreeSet;
-
 use super::Shard;
 use crate::block::State;
-use crate::ids::{BlockId, Side, Slot};
-use crate::index::Key;
+use crate::ids::Side;
 use crate::meter::{COUNTERS, Counter, EVERY_COUNTER};
-use crate::segment::{Role, Segment};
-use crate::units::QUANTUM;
 
 impl Shard {
     /// Verifies every invariant of the shard.
@@ -19,135 +14,42 @@ impl Shard {
     ///
     /// Panics at the first invariant that does not hold.
     pub fn check(&self) {
-        self.blocks.check();
+        self.memory.blocks.check();
         let mut tiled = 0;
-        for (slot, _) in self.segments.iter() {
-            tiled += self.check_tiling(slot);
+        for (slot, _) in self.memory.segments.iter() {
+            tiled += self.memory.check_tiling(slot);
         }
-        assert_eq!(tiled, self.blocks.iter().count(), "blocks that tile segments against blocks that exist");
+        assert_eq!(tiled, self.memory.blocks.iter().count(), "blocks that tile segments against blocks that exist");
         for side in Side::BOTH {
-            self.check_indexes(side);
+            self.memory.check_indexes(side);
             self.check_meter(side);
         }
         self.meter.check_credit();
         self.check_waits();
-        self.check_homes();
-        self.check_guards();
+        self.memory.check_homes();
+        self.memory.check_guards();
         self.check_snug();
-        self.check_mappings();
-        self.check_by_place();
-        self.check_backing();
-    }
-
-    /// G1: the mappings of a segment do not overlap, and end within it.
-    fn check_mappings(&self) {
-        for (_, segment) in self.segments.iter() {
-            let mut end = 0;
-            for (at, mapping) in segment.mappings.iter() {
-                assert!(at >= end, "{}: the mapping at {at} begins before {end}, where another ends", segment.id);
-                end = at + mapping.bytes;
-            }
-            assert!(end <= segment.bytes, "{}: mapped up to {end} of {}", segment.id, segment.bytes);
-        }
-    }
-
-    /// G2: blocks in use and free ones have the memory of pages behind every byte, unmapped ones behind none. What a
-    /// plan has claimed may be either. Nothing is free in ranges for windows.
-    fn check_backing(&self) {
-        for (_, block) in self.blocks.iter().filter(|(_, block)| block.expandable) {
-            let segment = &self.segments[block.slot];
-            let mapped = mapped_bytes(segment, block.offset, block.end());
-            match block.state {
-                State::Claimed | State::Vacant => {}
-                State::Kept => assert!(block.last_use.is_never(), "{}: kept and used: {block:?}", segment.id),
-                State::Unmapped => assert_eq!(mapped, 0, "{}: unmapped and backed: {block:?}", segment.id),
-                State::Live | State::Pending | State::Free | State::PutOff | State::Away => {
-                    assert_eq!(mapped, block.size, "{}: backed bytes of {block:?}", segment.id);
-                }
-            }
-            let in_window = matches!(block.state, State::Live | State::Pending | State::Kept | State::Unmapped);
-            let at_home = block.state != State::Kept;
-            let belongs = block.state == State::Claimed || if segment.has_windows { in_window } else { at_home };
-            assert!(belongs, "{}: a block of its kind is {block:?}", segment.id);
-        }
-    }
-
-    /// Verifies T1, blocks tile their segment; T2, no two neighbours could be joined; and T3, everything is a multiple
-    /// of the quantum, and unmapped ranges of the page.
-    fn check_tiling(&self, slot: Slot) -> usize {
-        let segment = &self.segments[slot];
-        let (mut end, mut prev, mut count) = (0, BlockId::NONE, 0);
-        for id in self.tiles(slot) {
-            let block = &self.blocks[id];
-            assert_eq!(
-                (block.offset, block.prev, block.slot),
-                (end, prev, slot),
-                "{}: tiling at {block:?}",
-                segment.id
-            );
-            assert!(block.size > 0 && block.size.is_multiple_of(QUANTUM), "{}: size of {block:?}", segment.id);
-            let is_mixed = self.rules.moves_pages && segment.is_expandable();
-            assert!(is_mixed || block.side == segment.side, "{}: side of {block:?}", segment.id);
-            if let Some(before) = prev.some() {
-                let before = &self.blocks[before];
-                let alike = (before.state, before.side) == (block.state, block.side);
-                let joinable = alike && matches!(block.state, State::Free | State::Unmapped);
-                let joinable = joinable && (block.state == State::Unmapped || self.is_within_slab(id));
-                assert!(!joinable, "{}: {before:?} and {block:?} are not joined", segment.id);
-            }
-            if block.state == State::Unmapped {
-                let page = self.pages_over(block.slot, block.offset, block.end()).next();
-                assert!(segment.is_expandable() && page.is_none(), "unmapped, with {page:?}: {block:?}");
-            }
-            end = block.end();
-            prev = id;
-            count += 1;
-        }
-        assert_eq!(end, segment.bytes, "{}: where its tiling ends", segment.id);
-        count
-    }
-
-    /// Verifies X1: the indexes hold exactly the free and the unmapped blocks.
-    fn check_indexes(&self, side: Side) {
-        let pool = &self.pools[side.index()];
-        pool.free.check(|id| self.entry(id));
-        let mut free: alloc::vec::Vec<(Key, BlockId)> = self
-            .blocks
-            .iter()
-            .filter(|(_, block)| block.side == side && block.state == State::Free && !self.is_in_slabs(side))
-            .map(|(id, _)| (self.entry(id), id))
-            .collect();
-        free.sort_unstable();
-        assert!(
-            pool.free.iter().eq(free.iter().map(|&(_, block)| block)),
-            "{side:?}: the index against the {} free blocks",
-            free.len()
-        );
-        let unmapped = self.blocks.iter().filter(|(_, b)| b.side == side && b.state == State::Unmapped);
-        let (vacant, unmapped): (BTreeSet<_>, BTreeSet<_>) =
-            unmapped.map(|(id, _)| self.unmapped_key(id)).partition(|&(_, id)| self.is_for_windows(id));
-        assert_eq!(pool.unmapped, unmapped, "{side:?}: listed as unmapped against unmapped");
-        if side == Side::Large {
-            assert_eq!(self.vacant, vacant, "listed as vacant against vacant");
-        }
+        self.memory.check_mappings();
+        self.memory.check_by_place();
+        self.memory.check_backing();
     }
 
     /// Verifies A1: the counters are the sums over the blocks.
     fn check_meter(&self, side: Side) {
         let mut sums = [0; COUNTERS];
         let mut add = |counter: Counter, bytes: u64| sums[counter as usize] += bytes as i64;
-        for (_, block) in self.blocks.iter().filter(|(_, block)| block.side == side) {
+        for (_, block) in self.memory.blocks.iter().filter(|(_, block)| block.side == side) {
             if block.state == State::Live {
                 add(Counter::Allocation, 1);
                 add(Counter::AllocatedBytes, block.size);
-                add(Counter::Oversize, u64::from(block.size >= self.rules.max_split));
+                add(Counter::Oversize, u64::from(block.size >= self.memory.rules.max_split));
             }
             if matches!(block.state, State::Live | State::Pending) {
                 add(Counter::Active, 1);
                 add(Counter::ActiveBytes, block.size);
                 add(Counter::RequestedBytes, block.requested);
             }
-            let expandable = self.segments[block.slot].is_expandable();
+            let expandable = self.memory.segments[block.slot].is_expandable();
             assert_eq!(block.expandable, expandable, "{block:?} against its segment");
             if block.state == State::Free && block.is_split() && !expandable {
                 add(Counter::InactiveSplit, 1);
@@ -160,35 +62,11 @@ impl Shard {
         }
     }
 
-    fn is_for_windows(&self, id: BlockId) -> bool {
-        self.segments[self.blocks[id].slot].has_windows
-    }
-
-    /// Verifies H1: the counts of what is away and small are those of the blocks, and the windows in use are blocks
-    /// that the program holds; and H2: what small blocks no longer need is on the large side, so that no byte of a home
-    /// is on the small one, from which no page goes back, once everything is free.
-    fn check_homes(&self) {
-        self.check_slabs();
-        let small = self.blocks.iter().filter(|(_, block)| block.expandable && block.side == Side::Small);
-        let small: u64 = small.map(|(_, block)| block.size).sum();
-        if self.rules.moves_pages {
-            assert_eq!(self.small_bytes, small, "bytes of homes on the small side");
-            let free = self.free_blocks(Side::Small).filter(|(_, block)| block.expandable);
-            for (id, block) in free {
-                assert_eq!(self.returnable(id), None, "free on the small side, and no small block needs it: {block:?}");
-            }
-        }
-        for id in self.opened() {
-            let block = &self.blocks[id];
-            assert!(block.is_held() && self.is_for_windows(id), "a window in use: {block:?}");
-        }
-    }
-
     /// Verifies W1: settling blocks are pending, in order of their ticks, and uses are kept for live blocks only.
     fn check_waits(&self) {
         assert!(self.settling.iter().is_sorted_by_key(|(tick, _)| *tick), "settling blocks out of order");
         for &(tick, id) in &self.settling {
-            let block = &self.blocks[id];
+            let block = &self.memory.blocks[id];
             assert_eq!(
                 (block.state, block.last_use.tick(), block.waits),
                 (State::Pending, tick, 0),
@@ -197,12 +75,7 @@ impl Shard {
             );
         }
         for &id in self.uses.keys() {
-            assert_eq!(self.blocks[id].state, State::Live, "uses are kept for block {}", id.0);
+            assert_eq!(self.memory.blocks[id].state, State::Live, "uses are kept for block {}", id.0);
         }
     }
-}
-
-fn mapped_bytes(segment: &Segment, begin: u64, end: u64) -> u64 {
-    let mapped = segment.mappings.over(begin, end).filter(|(_, mapping)| mapping.role != Role::Leaving);
-    mapped.map(|(at, mapping)| (at + mapping.bytes).min(end) - at.max(begin)).sum()
 }

@@ -10,9 +10,7 @@ use super::Shard;
 use crate::block::LastUse;
 use crate::block::{Block, State};
 use crate::books::Points;
-use crate::ids::{BlockId, Side, Slot};
-use crate::meter::SplitChange;
-use crate::plant::Plant;
+use crate::ids::{BlockId, Slot};
 
 /// The uses of a block beyond the stream that it was handed out for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -79,7 +77,7 @@ impl Shard {
     /// Lists a block that is about to become free.
     pub(super) fn note_retired(&mut self, id: BlockId) {
         if let Some(list) = &mut self.retired {
-            let Block { slot, offset, size, requested, .. } = self.blocks[id];
+            let Block { slot, offset, size, requested, .. } = self.memory.blocks[id];
             list.push(Retired { block: id, slot, offset, size, requested });
         }
     }
@@ -101,9 +99,9 @@ impl Shard {
             self.tidy();
         }
         self.swap.end();
-        let block = &self.blocks[id];
+        let block = &self.memory.blocks[id];
         assert_eq!(block.state, State::Live, "block {} is freed and was not handed out", id.0);
-        if block.used_elsewhere || self.rules.reuse != Reuse::InOrder {
+        if block.used_elsewhere || self.memory.rules.reuse != Reuse::InOrder {
             return self.free_later(id, tick, clock);
         }
         if self.snug.is_none() && self.puts_off(id, tick, clock) {
@@ -114,39 +112,57 @@ impl Shard {
 
     #[inline(never)]
     fn free_now(&mut self, id: BlockId, tick: Tick, clock: u64) -> Freed {
-        let block = &mut self.blocks[id];
+        let block = &mut self.memory.blocks[id];
         block.last_use = LastUse::at(tick);
         let (side, size, requested) = (block.side, block.size, block.requested);
-        let oversize = size >= self.rules.max_split;
+        let oversize = size >= self.memory.rules.max_split;
         self.snug_gives(size, requested);
-        let change = self.join(id, clock);
+        let change = self.memory.join(id, clock);
         let unsettled = self.meter.free_and_retire(side, size, requested, oversize, change);
         Freed::Done { unsettled }
     }
 
     #[cold]
     fn free_later(&mut self, id: BlockId, tick: Tick, clock: u64) -> Freed {
-        let block = &mut self.blocks[id];
+        let block = &mut self.memory.blocks[id];
         block.state = State::Pending;
-        let oversize = block.size >= self.rules.max_split;
+        let oversize = block.size >= self.memory.rules.max_split;
         let unsettled = self.meter.free(block.side, block.size, oversize);
         let uses = mem::take(&mut block.used_elsewhere).then(|| self.uses.remove(&id).unwrap_or_default());
-        let is_told = uses.as_ref().is_none_or(|uses| self.is_opened(id) || **uses != Uses::default());
+        let is_told = uses.as_ref().is_none_or(|uses| self.memory.is_opened(id) || **uses != Uses::default());
         assert!(is_told, "block {} was used elsewhere and nothing says where", id.0);
-        let block = &mut self.blocks[id];
+        let block = &mut self.memory.blocks[id];
         block.last_use = LastUse::at(tick);
         match uses.filter(|uses| uses.waits() > 0) {
             Some(uses) => {
                 block.waits = uses.waits();
                 Freed::Pending(uses)
             }
-            None if self.rules.moves_pages => Freed::Done { unsettled: self.guard(id, Points::default(), clock) },
-            None if self.rules.reuse == Reuse::InOrder => Freed::Done { unsettled: self.retire(id, clock) },
+            None if self.memory.rules.moves_pages => {
+                Freed::Done { unsettled: self.guard(id, Points::default(), clock) }
+            }
+            None if self.memory.rules.reuse == Reuse::InOrder => Freed::Done { unsettled: self.retire(id, clock) },
             None => {
                 self.put_in_line(tick, id);
                 Freed::Settling { unsettled }
             }
         }
+    }
+
+    /// Makes a freed block free at once, for whoever comes after its user and these points of others. Returns whether
+    /// room for a peak ran out.
+    pub(crate) fn guard(&mut self, id: BlockId, points: Points, clock: u64) -> bool {
+        let Block { side, size, requested, state, .. } = self.memory.blocks[id];
+        assert_eq!(state, State::Pending, "block {} is guarded", id.0);
+        self.note_retired(id);
+        self.memory.blocks[id].waits = 0;
+        if self.memory.is_opened(id) {
+            self.memory.close_window(id, &points, clock);
+            return self.meter.retire(side, size, requested, Default::default());
+        }
+        self.memory.used_by_others(id, points, false);
+        let change = self.memory.join(id, clock);
+        self.meter.retire(side, size, requested, change)
     }
 
     /// Notes that one of the points of a pending block is reached. Returns whether room for a peak ran out.
@@ -155,14 +171,14 @@ impl Shard {
     ///
     /// If the block waits for nothing.
     pub(crate) fn point_reached(&mut self, id: BlockId, clocks: [u64; 2]) -> bool {
-        let block = &mut self.blocks[id];
+        let block = &mut self.memory.blocks[id];
         let clock = clocks[block.side.index()];
         assert!(block.state == State::Pending && block.waits > 0, "block {} waits for no point: {block:?}", id.0);
         block.waits -= 1;
         if block.waits > 0 {
             return false;
         }
-        if self.rules.reuse == Reuse::InOrder {
+        if self.memory.rules.reuse == Reuse::InOrder {
             return self.retire(id, clock);
         }
         let tick = block.last_use.tick();
@@ -197,127 +213,10 @@ impl Shard {
     /// Makes a pending block free. Returns whether room for a peak ran out.
     fn retire(&mut self, id: BlockId, clock: u64) -> bool {
         self.note_retired(id);
-        let block = &self.blocks[id];
+        let block = &self.memory.blocks[id];
         let (side, size, requested) = (block.side, block.size, block.requested);
         self.snug_gives(size, requested);
-        let change = self.join(id, clock);
+        let change = self.memory.join(id, clock);
         self.meter.retire(side, size, requested, change)
-    }
-
-    /// Merges a block with its free neighbours and puts the whole into the index. Returns the net change of
-    /// `inactive_split`, which PyTorch books in one step.
-    #[inline(always)]
-    pub(super) fn join(&mut self, id: BlockId, clock: u64) -> SplitChange {
-        if self.rules.moves_pages {
-            return self.join_at_home(id, clock);
-        }
-        let Self { blocks, pools, rules, .. } = self;
-        let Block { size, side, mut last_use, mut prev, mut next, expandable, mut used_elsewhere, .. } = blocks[id];
-        let index = &mut pools[side.index()].free;
-        let (mut whole, mut pieces, mut absorbed) = (id, 1, 0);
-        if let Some(before) = blocks.get_mut(prev)
-            && before.state == State::Free
-            && before.side == side
-        {
-            index.remove(prev, before.size);
-            absorbed += before.size;
-            used_elsewhere |= before.used_elsewhere;
-            last_use = last_use.max(before.last_use);
-            pieces -= 1;
-            whole = mem::replace(&mut prev, before.prev);
-            blocks.remove(id);
-        }
-        if let Some(behind) = blocks.get_mut(next)
-            && behind.state == State::Free
-            && behind.side == side
-            && !rules.planted.is(Plant::MissedMerge)
-        {
-            index.remove(next, behind.size);
-            absorbed += behind.size;
-            used_elsewhere |= behind.used_elsewhere;
-            last_use = last_use.max(behind.last_use);
-            pieces -= 1;
-            let gone = mem::replace(&mut next, behind.next);
-            blocks.remove(gone);
-        }
-        if let Some(behind) = blocks.get_mut(next) {
-            behind.prev = whole;
-        }
-        let block = &mut blocks[whole];
-        block.size = size + absorbed;
-        block.last_use = last_use;
-        block.used_elsewhere = used_elsewhere;
-        block.next = next;
-        block.state = State::Free;
-        block.age = clock;
-        self.list(whole, size + absorbed, side);
-        if expandable {
-            SplitChange::default()
-        } else if prev == BlockId::NONE && next == BlockId::NONE {
-            // The segment is whole again: the pieces are gone, and the whole is not counted as one.
-            SplitChange { blocks: pieces - 1, bytes: -(absorbed as i64) }
-        } else {
-            SplitChange { blocks: pieces, bytes: size as i64 }
-        }
-    }
-
-    /// Does the work of [`join`](Self::join) in a home, where blocks have users.
-    fn join_at_home(&mut self, id: BlockId, clock: u64) -> SplitChange {
-        let Block { size: alone, side, expandable, .. } = self.blocks[id];
-        let (before, behind) = (self.free_before(id), self.free_behind(id));
-        let behind = behind.filter(|_| !self.rules.planted.is(Plant::MissedMerge));
-        before.into_iter().chain(behind).for_each(|neighbour| self.unlist(neighbour));
-        self.part_users([before, Some(id), behind]);
-        let (mut whole, mut pieces) = (id, 1);
-        if let Some(before) = before {
-            whole = self.absorb(before, id);
-            pieces -= 1;
-        }
-        if let Some(behind) = behind {
-            self.absorb(whole, behind);
-            pieces -= 1;
-        }
-        let block = &mut self.blocks[whole];
-        block.state = State::Free;
-        block.age = clock;
-        let (size, is_split) = (block.size, block.is_split());
-        if expandable && side == Side::Small && size >= self.gives_from && self.gives_slabs(whole) {
-            return SplitChange::default();
-        }
-        self.list(whole, size, side);
-        if expandable {
-            SplitChange::default()
-        } else if is_split {
-            SplitChange { blocks: pieces, bytes: alone as i64 }
-        } else {
-            // The segment is whole again: the pieces are gone, and the whole is not counted as one.
-            SplitChange { blocks: pieces - 1, bytes: -((size - alone) as i64) }
-        }
-    }
-
-    /// Joins two neighbours, neither of which is in an index. The lower one remains.
-    #[inline(always)]
-    pub(super) fn absorb(&mut self, low: BlockId, high: BlockId) -> BlockId {
-        let gone = &self.blocks[high];
-        debug_assert_eq!(gone.prev, low, "blocks that are no neighbours are joined");
-        let (size, last_use, behind, used_elsewhere) = (gone.size, gone.last_use, gone.next, gone.used_elsewhere);
-        let block = &mut self.blocks[low];
-        block.used_elsewhere |= used_elsewhere;
-        block.size += size;
-        block.last_use = block.last_use.max(last_use);
-        block.next = behind;
-        if let Some(behind) = behind.some() {
-            self.blocks[behind].prev = low;
-        }
-        self.blocks.remove(high);
-        low
-    }
-
-    /// Puts a claimed block back into the index, joined with its free neighbours. Without any effect on counters:
-    /// only expandable blocks are claimed in part, and those are not counted as split.
-    pub(crate) fn unclaim(&mut self, id: BlockId, clocks: [u64; 2]) {
-        debug_assert_eq!(self.blocks[id].state, State::Claimed);
-        let clock = clocks[self.blocks[id].side.index()];
-        self.join(id, clock);
     }
 }

@@ -12,11 +12,11 @@
 
 use millpond_backend::{Point, StreamId, Tick};
 
-use super::guards::OVER;
 use super::{Grant, Shard};
 use crate::block::LastUse;
 use crate::block::{Block, State};
 use crate::ids::{BlockId, Side, Slot};
+use crate::memory::OVER;
 use crate::meter::SplitChange;
 use crate::size::Want;
 
@@ -65,7 +65,7 @@ impl Shard {
         if id != self.swap.grant.block {
             return false;
         }
-        let Some(block) = self.blocks.get_mut(id) else { return false };
+        let Some(block) = self.memory.blocks.get_mut(id) else { return false };
         if block.state != State::Live || block.used_elsewhere {
             return false;
         }
@@ -85,13 +85,13 @@ impl Shard {
         if self.put_off != grant.block || want.rounded != grant.size || want.side != *side {
             return None;
         }
-        let block = self.blocks.get_mut(grant.block)?;
+        let block = self.memory.blocks.get_mut(grant.block)?;
         if block.user != stream {
             return None;
         }
         let before = core::mem::replace(&mut block.requested, want.requested);
         block.state = State::Live;
-        if let Some(behind) = self.blocks.get_mut(*behind) {
+        if let Some(behind) = self.memory.blocks.get_mut(*behind) {
             // The remainder would enter the index anew, with the last use of the whole, unless the record has that.
             behind.age = clock;
             if behind.last_use > OVER {
@@ -99,10 +99,10 @@ impl Shard {
             }
         }
         self.put_off = BlockId::NONE;
-        if self.rules.moves_pages {
-            self.seen.note_grant(stream);
+        if self.memory.rules.moves_pages {
+            self.memory.seen.note_grant(stream);
             if *behind != BlockId::NONE {
-                self.seen.note_free(Point { stream, tick: grant.last_use.tick() });
+                self.memory.seen.note_free(Point { stream, tick: grant.last_use.tick() });
             }
         }
         let unsettled = self.meter.swap(*side, grant.size, before, want.requested, *change);
@@ -113,64 +113,22 @@ impl Shard {
     /// whether it did.
     #[inline(always)]
     pub(super) fn puts_off(&mut self, id: BlockId, tick: Tick, clock: u64) -> bool {
-        let block = &self.blocks[id];
+        let block = &self.memory.blocks[id];
         // The largest change that the free of a block can make is tested first. If there is no room for it, the actual
         // change is.
         let most = SplitChange { blocks: 1, bytes: block.size as i64 };
         if !self.meter.has_split_room(block.side, most) {
-            let change = self.change_by_join(id);
-            if !self.meter.has_split_room(self.blocks[id].side, change) {
+            let change = self.memory.change_by_join(id);
+            if !self.meter.has_split_room(self.memory.blocks[id].side, change) {
                 return false;
             }
         }
-        let block = &mut self.blocks[id];
+        let block = &mut self.memory.blocks[id];
         block.state = State::PutOff;
         block.last_use = LastUse::at(tick);
         block.age = clock;
         self.put_off = id;
         true
-    }
-
-    /// Returns the change in `inactive_split` that joining a block with its free neighbours will make.
-    #[inline(never)]
-    fn change_by_join(&self, id: BlockId) -> SplitChange {
-        let block = &self.blocks[id];
-        if block.expandable {
-            return SplitChange::default();
-        }
-        let mut change = SplitChange { blocks: 1, bytes: block.size as i64 };
-        let (mut prev, mut next) = (block.prev, block.next);
-        let mut absorbed = 0;
-        if let Some(before) = self.free_before(id) {
-            change.blocks -= 1;
-            absorbed += self.blocks[before].size;
-            prev = self.blocks[before].prev;
-        }
-        if let Some(behind) = self.free_behind(id) {
-            change.blocks -= 1;
-            absorbed += self.blocks[behind].size;
-            next = self.blocks[behind].next;
-        }
-        if prev == BlockId::NONE && next == BlockId::NONE {
-            // The segment is whole again: the pieces are gone, and the whole is not counted as one.
-            change.blocks -= 1;
-            change.bytes = -(absorbed as i64);
-        }
-        change
-    }
-
-    /// Returns the free block that a block would be joined with in front, if it were free.
-    #[inline(always)]
-    pub(super) fn free_before(&self, id: BlockId) -> Option<BlockId> {
-        let block = &self.blocks[id];
-        block.prev.some().filter(|&before| self.is_free_on(before, block.side) && self.is_within_slab(id))
-    }
-
-    /// Returns the free block that a block would be joined with behind, if it were free.
-    #[inline(always)]
-    pub(super) fn free_behind(&self, id: BlockId) -> Option<BlockId> {
-        let block = &self.blocks[id];
-        block.next.some().filter(|&behind| self.is_free_on(behind, block.side) && self.is_within_slab(behind))
     }
 
     /// Returns the shard with nothing put off, for all uses but the hot path.
@@ -187,10 +145,10 @@ impl Shard {
     pub(super) fn tidy(&mut self) {
         self.swap.end();
         let id = core::mem::replace(&mut self.put_off, BlockId::NONE);
-        let block = &self.blocks[id];
+        let block = &self.memory.blocks[id];
         let (side, size, requested, clock) = (block.side, block.size, block.requested, block.age);
-        let change = self.join(id, clock);
-        let oversize = size >= self.rules.max_split;
+        let change = self.memory.join(id, clock);
+        let oversize = size >= self.memory.rules.max_split;
         // There was room when the free was put off. If there is a shortage now, the grant of another thread has caused
         // it, and that thread is about to settle it.
         let _ = self.meter.free_and_retire(side, size, requested, oversize, change);
@@ -200,7 +158,7 @@ impl Shard {
     /// fit and would be cut at exactly this size. If so, the block becomes that of the swap.
     #[inline(always)]
     pub(super) fn is_retaken(&mut self, want: &Want) -> bool {
-        let block = &self.blocks[self.put_off];
+        let block = &self.memory.blocks[self.put_off];
         block.size == want.rounded && block.side == want.side && self.finds_swap(want)
     }
 
@@ -208,72 +166,62 @@ impl Shard {
     fn finds_swap(&mut self, want: &Want) -> bool {
         let id = self.put_off;
         let Some(change) = self.would_retake(id, want) else { return false };
-        let Block { slot, offset, size, last_use, side, .. } = self.blocks[id];
-        let grant = Grant { block: id, slot, offset, size, base: self.segments[slot].base, last_use, unsettled: false };
-        let behind = self.free_behind(id);
-        behind.into_iter().for_each(|behind| self.cut_off(id, behind));
+        let Block { slot, offset, size, last_use, side, .. } = self.memory.blocks[id];
+        let grant =
+            Grant { block: id, slot, offset, size, base: self.memory.segments[slot].base, last_use, unsettled: false };
+        let behind = self.memory.free_behind(id);
+        behind.into_iter().for_each(|behind| self.memory.cut_off(id, behind));
         self.swap = Swap { grant, side, behind: behind.unwrap_or(BlockId::NONE), change };
         true
-    }
-
-    /// Leaves the free block behind a put-off one as it is once the two were joined and cut again: it is the stream's,
-    /// and where others have used it, the record has that by place.
-    fn cut_off(&mut self, id: BlockId, behind: BlockId) {
-        let is_common = !self.rules.moves_pages || self.common_user([None, Some(id), Some(behind)]).is_some();
-        if !is_common {
-            self.record_user(behind);
-        }
-        let is_guarded = !is_common && self.guards_over(behind).next().is_some();
-        let Block { last_use, user, .. } = self.blocks[id];
-        let block = &mut self.blocks[behind];
-        block.last_use = if is_common { block.last_use.max(last_use) } else { OVER };
-        (block.user, block.used_elsewhere) = (user, is_guarded);
     }
 
     /// Determines whether the search would find the put-off block, joined with its neighbours, and cut it at exactly
     /// this block. If so, returns the change that its free makes in `inactive_split` and the grant reverses.
     fn would_retake(&self, id: BlockId, want: &Want) -> Option<SplitChange> {
-        let block = &self.blocks[id];
-        if !self.rules.caches || self.free_before(id).is_some() {
+        let block = &self.memory.blocks[id];
+        if !self.memory.rules.caches || self.memory.free_before(id).is_some() {
             return None;
         }
-        let behind = self.free_behind(id);
+        let behind = self.memory.free_behind(id);
         // What the record has by place serves only where its order counts, and a slab lists what is free by its stream.
-        let may_part = want.side == Side::Large && self.rules.alias_reuse == self.rules.reuse && self.seen.users > 1;
+        let may_part = want.side == Side::Large
+            && self.memory.rules.alias_reuse == self.memory.rules.reuse
+            && self.memory.seen.users > 1;
         let is_common = |other: BlockId| {
-            self.blocks[other].user == block.user && self.common_user([None, Some(id), Some(other)]).is_some()
+            self.memory.blocks[other].user == block.user
+                && self.memory.common_user([None, Some(id), Some(other)]).is_some()
         };
-        if self.rules.moves_pages && !may_part && !behind.is_none_or(is_common) {
+        if self.memory.rules.moves_pages && !may_part && !behind.is_none_or(is_common) {
             return None;
         }
-        let rest = behind.map_or(0, |behind| self.blocks[behind].size);
+        let rest = behind.map_or(0, |behind| self.memory.blocks[behind].size);
         let whole = want.rounded + rest;
-        if whole >= self.rules.max_split || (rest != 0 && !self.splits(want, rest)) {
+        if whole >= self.memory.rules.max_split || (rest != 0 && !self.splits(want, rest)) {
             return None;
         }
-        let index = self.index_for(want.side, block.user)?;
-        let mut other = index.best_fit(want.rounded, |id| self.blocks[id].size);
+        let index = self.memory.index_for(want.side, block.user)?;
+        let mut other = index.best_fit(want.rounded, |id| self.memory.blocks[id].size);
         if other.is_some() && other == behind {
             other = behind.and_then(|behind| index.next_after_alone(behind, rest))?;
         }
-        if whole >= self.gives_from && want.side == Side::Small && block.expandable {
+        if whole >= self.memory.gives_from && want.side == Side::Small && block.expandable {
             // The slab would go back to the large side, and the search would come to it last.
-            let gets_it = other.is_none() && self.would_get_slab(id, whole);
+            let gets_it = other.is_none() && self.memory.would_get_slab(id, whole);
             return gets_it.then(SplitChange::default);
         }
         if let Some(other) = other {
             // A tie would be decided by rank: that is left to the search.
-            if self.blocks[other].size <= whole {
+            if self.memory.blocks[other].size <= whole {
                 return None;
             }
             // Where blocks count with the size that they could grow to, the next block must not be smaller in that
             // size.
             let last = behind.unwrap_or(id);
-            if self.rules.expandable && self.reach(other) < whole + self.unmapped_behind(last) {
+            if self.memory.rules.expandable && self.memory.reach(other) < whole + self.memory.unmapped_behind(last) {
                 return None;
             }
         }
-        Some(self.change_by_join(id))
+        Some(self.memory.change_by_join(id))
     }
 }
 
@@ -284,8 +232,8 @@ mod tests {
     use millpond_backend::{Point, StreamId, Tick};
 
     use super::*;
-    use crate::shard::Requester;
-    use crate::shard::home::tests::{SMALL, bare, free, grow, grow_for, settle, want};
+    use crate::memory::Requester;
+    use crate::memory::home::tests::{SMALL, bare, free, grow, grow_for, settle, want};
     use crate::units::MIB;
 
     /// Returns a shard whose home has 6 MiB, all of them free.
@@ -298,9 +246,9 @@ mod tests {
 
     /// Has another stream use a free part of a block that has joined.
     fn guard(shard: &mut Shard, block: BlockId, begin: u64, end: u64) {
-        let part = shard.claim_part(&shard.tile(block), begin, end).expect("it is free").block;
-        shard.put_guards(part, [Point { stream: StreamId(1), tick: Tick(9) }].into_iter().collect());
-        shard.unclaim(part, [0; 2]);
+        let part = shard.memory.claim_part(&shard.memory.tile(block), begin, end).expect("it is free").block;
+        shard.memory.put_guards(part, [Point { stream: StreamId(1), tick: Tick(9) }].into_iter().collect());
+        shard.memory.unclaim(part, [0; 2]);
         settle(shard);
     }
 
@@ -314,7 +262,7 @@ mod tests {
     fn a_block_of_a_slab_is_swapped_where_no_other_stream_has_what_is_beside_it() {
         for guarded in [false, true] {
             let (mut shard, whole) = free_home();
-            shard.see_reached(core::iter::once(Point { stream: StreamId(0), tick: Tick(9) }), 1);
+            shard.memory.see_reached(core::iter::once(Point { stream: StreamId(0), tick: Tick(9) }), 1);
             if guarded {
                 guard(&mut shard, whole, 4 * MIB, 6 * MIB);
             }
@@ -338,20 +286,20 @@ mod tests {
         let by = Requester::in_order(StreamId(1));
         let mut block = grow_for(&mut shard, 3 * MIB, true, by.stream).block;
         // The first free is known to be over: only later ones are to be asked for.
-        shard.see_reached(core::iter::once(Point { stream: by.stream, tick: Tick(4) }), 1);
+        shard.memory.see_reached(core::iter::once(Point { stream: by.stream, tick: Tick(4) }), 1);
         for tick in 4..8 {
             if tick == 5 {
                 // As memory is that nobody has had yet: the first free of a shard is not put off.
-                let rest = shard.blocks[block].next;
-                (shard.blocks[rest].user, shard.blocks[rest].last_use) = (StreamId(0), LastUse::NEVER);
-                shard.see_reached(core::iter::once(Point { stream: by.stream, tick: Tick(5) }), 1);
+                let rest = shard.memory.blocks[block].next;
+                (shard.memory.blocks[rest].user, shard.memory.blocks[rest].last_use) = (StreamId(0), LastUse::NEVER);
+                shard.memory.see_reached(core::iter::once(Point { stream: by.stream, tick: Tick(5) }), 1);
             }
             shard.free(block, Tick(tick), 0);
             block = shard.allocate(&want(3 * MIB), 0, by).expect("it is free").block;
         }
-        let point = shard.last_point(shard.blocks[block].next);
+        let point = shard.memory.last_point(shard.memory.blocks[block].next);
         assert!(point.stream == by.stream || point.tick == Tick::ZERO, "{point:?}");
-        assert_eq!(shard.streams_to_ask(), [StreamId(1)]);
+        assert_eq!(shard.memory.streams_to_ask(), [StreamId(1)]);
     }
 
     /// A free that is put off leaves the same as one that is done before the block is asked for again, whoever has used
@@ -361,22 +309,28 @@ mod tests {
         let other = StreamId(1);
         let scenes: [fn(&mut Shard, BlockId); 5] = [
             |_, _| {},
-            |shard, rest| shard.blocks[rest].last_use = LastUse::NEVER,
-            |shard, rest| (shard.blocks[rest].user, shard.blocks[rest].last_use) = (StreamId(1), LastUse::at(Tick(9))),
-            |shard, rest| (shard.blocks[rest].user, shard.blocks[rest].last_use) = (StreamId(1), LastUse::at(Tick(2))),
+            |shard, rest| shard.memory.blocks[rest].last_use = LastUse::NEVER,
             |shard, rest| {
-                let (begin, end) = (shard.blocks[rest].offset, shard.blocks[rest].end());
+                (shard.memory.blocks[rest].user, shard.memory.blocks[rest].last_use) =
+                    (StreamId(1), LastUse::at(Tick(9)))
+            },
+            |shard, rest| {
+                (shard.memory.blocks[rest].user, shard.memory.blocks[rest].last_use) =
+                    (StreamId(1), LastUse::at(Tick(2)))
+            },
+            |shard, rest| {
+                let (begin, end) = (shard.memory.blocks[rest].offset, shard.memory.blocks[rest].end());
                 guard(shard, rest, begin + MIB, end);
             },
         ];
         for (number, scene) in scenes.into_iter().enumerate() {
             let left = [false, true].map(|is_seen| {
                 let (mut shard, whole) = free_home();
-                shard.see_reached([Point { stream: other, tick: Tick(3) }].into_iter(), 1);
-                shard.seen.note_grant(other);
+                shard.memory.see_reached([Point { stream: other, tick: Tick(3) }].into_iter(), 1);
+                shard.memory.seen.note_grant(other);
                 let mut block = allocate(&mut shard, 2 * MIB).expect("it is free").block;
                 assert_eq!(block, whole);
-                let rest = shard.blocks[block].next;
+                let rest = shard.memory.blocks[block].next;
                 scene(&mut shard, rest);
                 for tick in 4..8 {
                     shard.free(block, Tick(tick), tick);
@@ -387,9 +341,9 @@ mod tests {
                 }
                 assert_eq!(shard.swap.grant.block == block, !is_seen, "scene {number}");
                 settle(&mut shard);
-                let guards: Vec<_> = shard.guarded_parts().collect();
-                let latest: Vec<_> = shard.latest_points().collect();
-                alloc::format!("{:?} {guards:?} {latest:?}", shard.blocks[shard.blocks[block].next])
+                let guards: Vec<_> = shard.memory.guarded_parts().collect();
+                let latest: Vec<_> = shard.memory.latest_points().collect();
+                alloc::format!("{:?} {guards:?} {latest:?}", shard.memory.blocks[shard.memory.blocks[block].next])
             });
             assert_eq!(left[0], left[1], "scene {number}");
         }
@@ -402,13 +356,14 @@ mod tests {
         for (has_order, is_others) in [(true, true), (false, false), (false, true)] {
             let (mut shard, _) = free_home();
             if !has_order {
-                shard.rules.alias_reuse = millpond_backend::Reuse::AfterDone;
+                shard.memory.rules.alias_reuse = millpond_backend::Reuse::AfterDone;
             }
             let block = allocate(&mut shard, 2 * MIB).expect("it is free").block;
             if is_others {
-                let rest = shard.blocks[block].next;
-                (shard.blocks[rest].user, shard.blocks[rest].last_use) = (StreamId(1), LastUse::at(Tick(9)));
-                shard.seen.note_grant(StreamId(1));
+                let rest = shard.memory.blocks[block].next;
+                (shard.memory.blocks[rest].user, shard.memory.blocks[rest].last_use) =
+                    (StreamId(1), LastUse::at(Tick(9)));
+                shard.memory.seen.note_grant(StreamId(1));
             }
             shard.free(block, Tick(4), 0);
             assert_eq!(shard.is_retaken(&want(2 * MIB)), has_order || !is_others, "{has_order} {is_others}");

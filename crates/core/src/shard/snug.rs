@@ -85,8 +85,8 @@ impl Shard {
     #[inline(always)]
     pub(super) fn is_snug(&self, found: BlockId, want: &Want) -> bool {
         let Some(snug) = &self.snug else { return true };
-        let Block { size, slot, .. } = self.blocks[found];
-        self.segments[slot].shared
+        let Block { size, slot, .. } = self.memory.blocks[found];
+        self.memory.segments[slot].shared
             || size <= align_up(want.rounded, ROUNDING)
             || snug.loose + (size - exact(want.requested)) <= snug.share(snug.peak_with(want))
     }
@@ -94,7 +94,7 @@ impl Shard {
     /// Returns whether a block of that segment may be cut.
     #[inline(always)]
     pub(super) fn cuts(&self, slot: Slot) -> bool {
-        self.snug.is_none() || self.segments[slot].shared
+        self.snug.is_none() || self.memory.segments[slot].shared
     }
 
     /// Returns the length in bytes of the segment for a request that missed, and whether small requests share it.
@@ -125,7 +125,7 @@ impl Shard {
     /// Verifies S1: the counted bytes are the sums over the blocks.
     pub(super) fn check_snug(&self) {
         let Some(snug) = self.snug else { return };
-        let held = self.blocks.iter().filter(|(_, block)| block.is_held());
+        let held = self.memory.blocks.iter().filter(|(_, block)| block.is_held());
         let (live, size) = held.fold((0, 0), |(live, size), (_, b)| (live + exact(b.requested), size + b.size));
         assert_eq!((snug.live, snug.loose), (live, size - live), "live and loose bytes: counted against summed");
         assert!(snug.peak >= snug.live, "a peak of {} with {} live", snug.peak, snug.live);

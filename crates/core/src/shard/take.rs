@@ -6,14 +6,11 @@ use super::{Grant, Requester, Shard};
 use crate::block::LastUse;
 use crate::block::{Block, State};
 use crate::ids::{BlockId, PoolId, Side};
-use crate::index::{FreeIndex, bin_of};
+use crate::index::bin_of;
 use crate::meter::SplitChange;
 use crate::plant::Plant;
 use crate::size::Want;
 use crate::units::{QUANTUM, SMALL_BYTES};
-
-/// The number of free blocks that a small request looks at where the best fit is not ready for its stream.
-const LOOKS_MAX: usize = 16;
 
 impl Shard {
     /// Hands out a free block of this shard. Returns `None` after a miss.
@@ -31,7 +28,7 @@ impl Shard {
     #[inline(never)]
     fn allocate_anew(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
         if self.put_off != BlockId::NONE {
-            let is_its = !self.rules.moves_pages || self.blocks[self.put_off].user == by.stream;
+            let is_its = !self.memory.rules.moves_pages || self.memory.blocks[self.put_off].user == by.stream;
             if is_its && self.is_retaken(want) {
                 return self.swap_in(want, clock, by.stream);
             }
@@ -39,7 +36,7 @@ impl Shard {
         } else {
             self.swap.end();
         }
-        if self.rules.moves_pages {
+        if self.memory.rules.moves_pages {
             return self.find_at_home(want, clock, by);
         }
         if !self.settling.is_empty() && self.settle_home(by.usable, clock) {
@@ -47,7 +44,7 @@ impl Shard {
             return None;
         }
         let Some((found, bin)) = self.find_in(want) else { return self.find_apart(want, clock) };
-        self.pools[want.side.index()].free.remove_from(bin, found);
+        self.memory.pools[want.side.index()].free.remove_from(bin, found);
         Some(self.hand_out(found, want, clock))
     }
 
@@ -60,52 +57,28 @@ impl Shard {
     /// Does the search of [`find`](Self::find), and returns also the bin that the block is in.
     #[inline(always)]
     fn find_in(&self, want: &Want) -> Option<(BlockId, usize)> {
-        if !self.rules.caches {
+        if !self.memory.rules.caches {
             return None;
         }
-        let index = &self.pools[want.side.index()].free;
-        let (mut found, mut bin) = index.best_fit_in(want.rounded, |id| self.blocks[id].size)?;
-        if self.rules.expandable {
-            found = self.least_reach(found, want.side);
-            bin = bin_of(self.blocks[found].size);
+        let index = &self.memory.pools[want.side.index()].free;
+        let (mut found, mut bin) = index.best_fit_in(want.rounded, |id| self.memory.blocks[id].size)?;
+        if self.memory.rules.expandable {
+            found = self.memory.least_reach(found, want.side);
+            bin = bin_of(self.memory.blocks[found].size);
         }
-        let (size, max_split) = (self.blocks[found].size, self.rules.max_split);
+        let (size, max_split) = (self.memory.blocks[found].size, self.memory.rules.max_split);
         let fits = if want.rounded < max_split {
             // Oversize blocks are kept for oversize requests.
             size < max_split
         } else {
-            size < want.rounded.saturating_add(self.rules.non_split_rounding)
+            size < want.rounded.saturating_add(self.memory.rules.non_split_rounding)
         };
         (fits && self.is_snug(found, want)).then_some((found, bin))
     }
 
-    /// Returns the best fit in expandable segments, where a block counts with the size that it could grow to. The
-    /// search goes on from `found` as long as that size shrinks.
-    #[inline(never)]
-    fn least_reach(&self, mut found: BlockId, side: Side) -> BlockId {
-        let index = &self.pools[side.index()].free;
-        while let Some(next) = index.next_after(self.entry(found)) {
-            if self.reach(next) >= self.reach(found) {
-                break;
-            }
-            found = next;
-        }
-        found
-    }
-
-    pub(super) fn reach(&self, id: BlockId) -> u64 {
-        self.blocks[id].size + self.unmapped_behind(id)
-    }
-
-    /// Returns the number of bytes of addresses without memory directly behind a block.
-    pub(super) fn unmapped_behind(&self, id: BlockId) -> u64 {
-        let behind = self.blocks[id].next.some().map(|next| &self.blocks[next]);
-        behind.filter(|next| next.state == State::Unmapped).map_or(0, |next| next.size)
-    }
-
     /// Hands out a free block of the shard, if one serves the request.
     pub(crate) fn find_and_take(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
-        if self.rules.moves_pages {
+        if self.memory.rules.moves_pages {
             return self.find_at_home(want, clock, by);
         }
         match self.find(want) {
@@ -119,12 +92,12 @@ impl Shard {
     #[cold]
     #[inline(never)]
     fn find_apart(&mut self, want: &Want, clock: u64) -> Option<Grant> {
-        if self.pool == PoolId::DEFAULT || self.rules.caches {
+        if self.pool == PoolId::DEFAULT || self.memory.rules.caches {
             return None;
         }
-        let free = &self.pools[want.side.index()].free;
-        let found = free.best_fit(want.rounded, |id| self.blocks[id].size)?;
-        (self.blocks[found].size == want.rounded).then(|| self.take(found, want, clock))
+        let free = &self.memory.pools[want.side.index()].free;
+        let found = free.best_fit(want.rounded, |id| self.memory.blocks[id].size)?;
+        (self.memory.blocks[found].size == want.rounded).then(|| self.take(found, want, clock))
     }
 
     /// Hands out the free block of a home that fits best, if the stream may have it at once. The place of a large block
@@ -136,22 +109,17 @@ impl Shard {
             return self.find_small(want, clock, by);
         }
         let found = self.find(want)?;
-        let last_use = self.ready_use(found, self.front_of(found, want), by)?;
+        let last_use = self.memory.ready_use(found, self.memory.front_of(found, want), by)?;
         Some(self.take_at_home(found, want, clock, (by.stream, last_use)))
-    }
-
-    /// Returns the free blocks that serve requests of a stream, if there are any.
-    pub(super) fn index_for(&self, side: Side, stream: StreamId) -> Option<&FreeIndex> {
-        if self.is_in_slabs(side) { self.slabs.of(stream) } else { Some(&self.pools[side.index()].free) }
     }
 
     /// Hands out the first small block in a slab of the stream that this may have at once, or begins a slab. Looks at
     /// few blocks.
     #[inline(never)]
     fn find_small(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
-        let ready = self.slabs.of(by.stream).filter(|index| !index.is_empty()).and_then(|index| {
-            let ready = |id| Some((id, self.ready_use(id, self.front_of(id, want), by)?));
-            self.fitting(index, want.rounded).find_map(ready)
+        let ready = self.memory.slabs.of(by.stream).filter(|index| !index.is_empty()).and_then(|index| {
+            let ready = |id| Some((id, self.memory.ready_use(id, self.memory.front_of(id, want), by)?));
+            self.memory.fitting(index, want.rounded).find_map(ready)
         });
         match ready {
             Some((found, last_use)) => Some(self.take_at_home(found, want, clock, (by.stream, last_use))),
@@ -159,45 +127,34 @@ impl Shard {
         }
     }
 
-    /// Returns the first few blocks of an index that have at least `bytes` bytes, in order.
-    fn fitting(&self, index: &FreeIndex, bytes: u64) -> impl Iterator<Item = BlockId> {
-        let first = index.best_fit(bytes, |id| self.blocks[id].size);
-        core::iter::successors(first, move |&id| index.next_after(self.entry(id))).take(LOOKS_MAX)
-    }
-
     /// Turns a slab of free memory of the large side into one of the small side, if the stream may have all of it at
     /// once, and hands out a block of it. Looks at few blocks.
     pub(crate) fn take_slab(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
-        let bytes = self.rules.slab;
-        let (found, at, last_use) = self.fitting(&self.pools[Side::Large.index()].free, bytes).find_map(|id| {
-            let at = self.first_slab(id)?;
-            Some((id, at, self.ready_use(id, (at, at + bytes), by)?))
-        })?;
-        self.claim(found);
-        let slab = self.carve(found, at, bytes, [clock; 2]);
-        self.take_guards(slab);
-        self.becomes_slab(slab, by.stream);
-        self.set_last_use(slab, last_use);
+        let bytes = self.memory.rules.slab;
+        let (found, at, last_use) =
+            self.memory.fitting(&self.memory.pools[Side::Large.index()].free, bytes).find_map(|id| {
+                let at = self.memory.first_slab(id)?;
+                Some((id, at, self.memory.ready_use(id, (at, at + bytes), by)?))
+            })?;
+        self.memory.claim(found);
+        let slab = self.memory.carve(found, at, bytes, [clock; 2]);
+        self.memory.take_guards(slab);
+        self.memory.becomes_slab(slab, by.stream);
+        self.memory.set_last_use(slab, last_use);
         Some(self.serve(slab, want, clock, (by.stream, last_use)))
     }
 
     /// Hands out the first free block of a segment that the stream may have at once. It serves where the best fit of
     /// all is in pages, and not ready. Costs a look at each free block that is long enough.
     pub(crate) fn take_in_segment(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
-        let mut free = self.index_for(want.side, by.stream)?.iter_from(want.rounded);
+        let mut free = self.memory.index_for(want.side, by.stream)?.iter_from(want.rounded);
         let (found, last_use) = free.find_map(|id| {
-            let block = &self.blocks[id];
+            let block = &self.memory.blocks[id];
             let fits = block.size >= want.rounded && !block.expandable;
-            Some((id, fits.then(|| self.ready_use(id, self.front_of(id, want), by)).flatten()?))
+            Some((id, fits.then(|| self.memory.ready_use(id, self.memory.front_of(id, want), by)).flatten()?))
         })?;
         drop(free);
         Some(self.take_at_home(found, want, clock, (by.stream, last_use)))
-    }
-
-    /// Returns the bytes at the front of a block that a request gets.
-    fn front_of(&self, id: BlockId, want: &Want) -> (u64, u64) {
-        let begin = self.blocks[id].offset;
-        (begin, begin + want.rounded)
     }
 
     /// Hands out the front of a free block of a home to a stream, with the last use that counts there.
@@ -208,21 +165,21 @@ impl Shard {
 
     /// Notes for whom a block of a home was handed out.
     pub(super) fn granted(&mut self, grant: Grant, (stream, last_use): (StreamId, LastUse)) -> Grant {
-        self.blocks[grant.block].user = stream;
-        self.seen.note_grant(stream);
+        self.memory.blocks[grant.block].user = stream;
+        self.memory.seen.note_grant(stream);
         Grant { last_use, ..grant }
     }
 
     /// Hands out the front of a free block.
     pub(super) fn take(&mut self, id: BlockId, want: &Want, clock: u64) -> Grant {
-        self.unlist(id);
+        self.memory.unlist(id);
         self.hand_out(id, want, clock)
     }
 
     /// Hands out the front of a block that is in no index, and puts the rest into the index.
     #[inline(always)]
     pub(super) fn hand_out(&mut self, id: BlockId, want: &Want, clock: u64) -> Grant {
-        let block = &mut self.blocks[id];
+        let block = &mut self.memory.blocks[id];
         debug_assert!(block.size >= want.rounded, "block of {} bytes taken for {}", block.size, want.rounded);
         block.state = State::Live;
         block.requested = want.requested;
@@ -232,7 +189,7 @@ impl Shard {
         let (mut size, mut change) = (whole, SplitChange::default());
         if self.splits(want, rest) && self.cuts(slot) {
             size = want.rounded;
-            self.split(id, size, clock);
+            self.memory.split(id, size, clock);
             change = if was_split {
                 SplitChange { blocks: 0, bytes: -(size as i64) }
             } else {
@@ -245,43 +202,27 @@ impl Shard {
             change = SplitChange::default();
         }
         if used_elsewhere {
-            self.mark_rest(id);
+            self.memory.mark_rest(id);
         }
-        let oversize = size >= self.rules.max_split;
-        let requested = if self.rules.planted.is(Plant::WrongCounter) { size } else { want.requested };
+        let oversize = size >= self.memory.rules.max_split;
+        let requested = if self.memory.rules.planted.is(Plant::WrongCounter) { size } else { want.requested };
         self.snug_takes(size, want.requested);
         let unsettled = self.meter.grant(want.side, size, requested, oversize, change);
-        Grant { block: id, slot, offset, size, base: self.segments[slot].base, last_use, unsettled }
+        Grant { block: id, slot, offset, size, base: self.memory.segments[slot].base, last_use, unsettled }
     }
 
     /// Returns whether a rest of this size is cut off, as PyTorch's `should_split` does.
     #[inline(always)]
     pub(super) fn splits(&self, want: &Want, rest: u64) -> bool {
-        if !self.rules.splits {
+        if !self.memory.rules.splits {
             return false;
         }
         match want.side {
             Side::Small => rest >= QUANTUM,
-            Side::Large if self.rules.expandable || self.rules.moves_pages || self.snug.is_some() => rest >= QUANTUM,
-            Side::Large => want.rounded < self.rules.max_split && rest > SMALL_BYTES,
+            Side::Large if self.memory.rules.expandable || self.memory.rules.moves_pages || self.snug.is_some() => {
+                rest >= QUANTUM
+            }
+            Side::Large => want.rounded < self.memory.rules.max_split && rest > SMALL_BYTES,
         }
-    }
-
-    /// Cuts a block behind its first `size` bytes. The rest becomes a free block.
-    #[inline(always)]
-    fn split(&mut self, id: BlockId, size: u64, clock: u64) {
-        let rest = self.blocks.vacancy();
-        let table = self.blocks.table();
-        let front = &mut table[id.0 as usize];
-        let (offset, bytes, next, side) = (front.offset + size, front.size - size, front.next, front.side);
-        let state = State::Free;
-        let behind = Block { offset, size: bytes, requested: 0, age: clock, prev: id, waits: 0, state, ..*front };
-        front.size = size;
-        front.next = rest;
-        table[rest.0 as usize] = behind;
-        if let Some(behind) = table.get_mut(next.0 as usize) {
-            behind.prev = rest;
-        }
-        self.list(rest, bytes, side);
     }
 }

@@ -98,26 +98,15 @@ pub struct PageView {
 impl Shard {
     /// Returns every segment with its blocks, in order of birth.
     pub fn layout(&self) -> Vec<SegmentView> {
-        let mut views: Vec<_> = self.segments.iter().map(|(slot, _)| self.segment_view(slot)).collect();
+        let mut views: Vec<_> = self.memory.segments.iter().map(|(slot, _)| self.segment_view(slot)).collect();
         views.sort_by_key(|view| view.id);
         views
     }
 
-    /// Returns the slots of its segments, with whether each is a range.
-    pub(crate) fn slots(&self) -> impl Iterator<Item = (Slot, bool)> {
-        self.segments.iter().map(|(slot, segment)| (slot, segment.is_expandable()))
-    }
-
-    /// Returns the number of bytes of addresses in the shard's ranges.
-    pub(crate) fn range_bytes(&self) -> u64 {
-        let ranges = self.segments.iter().map(|(_, segment)| segment).filter(|segment| segment.is_expandable());
-        ranges.map(|range| range.bytes).sum()
-    }
-
     fn segment_view(&self, slot: Slot) -> SegmentView {
-        let segment = &self.segments[slot];
-        let blocks = self.tiles(slot).map(|id| {
-            let block = &self.blocks[id];
+        let segment = &self.memory.segments[slot];
+        let blocks = self.memory.tiles(slot).map(|id| {
+            let block = &self.memory.blocks[id];
             let (state, requested) = match block.state {
                 State::Live => (BlockState::ActiveAllocated, block.requested),
                 State::Pending => (BlockState::ActivePendingFree, block.requested),
@@ -126,7 +115,7 @@ impl Shard {
                 State::Unmapped | State::Away | State::Kept => (BlockState::Unmapped, 0),
                 State::PutOff | State::Vacant => panic!("block {} tiles {} as {:?}", id.0, segment.id, block.state),
             };
-            let guarded = if state == BlockState::Inactive { self.guarded_bytes(id) } else { 0 };
+            let guarded = if state == BlockState::Inactive { self.memory.guarded_bytes(id) } else { 0 };
             BlockView { offset: block.offset, size: block.size, requested, guarded, state, side: block.side }
         });
         let page_view = |(offset, &Mapping { page, birth, bytes, role }): (u64, &Mapping)| {
@@ -136,7 +125,7 @@ impl Shard {
         SegmentView {
             id: segment.id,
             slot,
-            stream: self.stream,
+            stream: self.memory.stream,
             pool: self.pool,
             side: segment.side,
             address: segment.base,

@@ -11,7 +11,8 @@ use super::tiles::{Taker, Tiles};
 use crate::books::{Part, WindowId};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{Place, ShardId, Side, Slot};
-use crate::shard::{Shard, Tile};
+use crate::memory::Tile;
+use crate::shard::Shard;
 
 /// Free memory for a window, or to lengthen one.
 #[derive(Debug)]
@@ -110,7 +111,7 @@ impl Coordinator {
     /// Returns the free blocks of a home with the edges of the pages in them.
     pub(super) fn gaps_of(&self, id: ShardId, tiles: &Tiles, shards: &mut dyn Shards) -> Vec<Gap> {
         let gap = |shard: &Shard, tile: &Tile| {
-            let (up, down) = shard.edges_of(tile);
+            let (up, down) = shard.memory.edges_of(tile);
             let home = Place { shard: id, slot: tile.slot, offset: tile.begin };
             Gap { home, end: tile.end, up, down }
         };
@@ -148,7 +149,7 @@ impl Coordinator {
         let mut offset = at.offset;
         for &Stretch { home, bytes } in stretches {
             shards.with(home.shard, |shard| {
-                for (begin, page) in shard.pages_over(home.slot, home.offset, home.offset + bytes) {
+                for (begin, page) in shard.memory.pages_over(home.slot, home.offset, home.offset + bytes) {
                     let home = Place { offset: begin, ..home };
                     parts.push(Part::new(page.page, home, page.bytes, Place { offset, ..at }));
                     offset += page.bytes;
@@ -161,7 +162,7 @@ impl Coordinator {
 
 /// Returns a free block, or a part of one, with the edges of the pages in it.
 fn gap_at(shard: &Shard, home: Place, end: u64) -> Gap {
-    let (up, down) = shard.page_edges(home.slot, home.offset, end);
+    let (up, down) = shard.memory.page_edges(home.slot, home.offset, end);
     Gap { home, end, up, down }
 }
 

@@ -8,7 +8,7 @@ use crate::books::{Window, WindowId, Windows};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{PageId, Place, ShardId};
 use crate::looks;
-use crate::shard::Ends;
+use crate::memory::Ends;
 
 /// The free bytes at both ends of each page, by the number of the page.
 #[derive(Debug)]
@@ -39,7 +39,9 @@ impl Coordinator {
     /// Returns how much of each page of a home is free.
     pub(super) fn idle_pages(&self, home: ShardId, tiles: &Tiles, shards: &mut dyn Shards) -> IdlePages {
         let mut all = IdlePages::new(self.pages.numbers());
-        shards.with(home, |shard| tiles.iter().for_each(|tile| shard.ends_in(tile, |page, ends| all.add(page, ends))));
+        shards.with(home, |shard| {
+            tiles.iter().for_each(|tile| shard.memory.ends_in(tile, |page, ends| all.add(page, ends)))
+        });
         all
     }
 }

@@ -16,9 +16,9 @@ use crate::coordinator::plan::Plan;
 use crate::coordinator::step::{Outcome, PageCall, Step};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, PageId, Place, ShardId, Side, Slot};
+use crate::memory::{Claimed, Ground, Growth};
 use crate::policy::ladder::Rung;
 use crate::segment::Role;
-use crate::shard::{Claimed, Ground, Growth};
 use crate::size::Want;
 
 /// What a plan has claimed to serve its request.
@@ -105,12 +105,12 @@ impl Coordinator {
         shards: &mut dyn Shards,
     ) -> bool {
         let total = sizes.iter().sum();
-        let claimed = shards.with(job.taker.shard, |shard| shard.claim_growth(growth, total));
+        let claimed = shards.with(job.taker.shard, |shard| shard.memory.claim_growth(growth, total));
         let Some(ground) = claimed else { return false };
         if ground.before.as_ref().is_some_and(|before| !self.comes_after(job, &before.points)) {
             shards.with(job.taker.shard, |shard| {
-                ground.before.into_iter().for_each(|before| shard.give_back(before, [0; 2]));
-                shard.keep_backed(ground.gap, 0, LastUse::NEVER, [0; 2]);
+                ground.before.into_iter().for_each(|before| shard.memory.give_back(before, [0; 2]));
+                shard.memory.keep_backed(ground.gap, 0, LastUse::NEVER, [0; 2]);
             });
             return false;
         }
@@ -153,7 +153,7 @@ impl Coordinator {
         let all = order.into_iter().all(|at| {
             let Stretch { home, bytes } = stretches[at];
             let part = tiles.around(home, bytes).and_then(|tile| {
-                shards.with(job.taker.shard, |shard| shard.claim_part(tile, home.offset, home.offset + bytes))
+                shards.with(job.taker.shard, |shard| shard.memory.claim_part(tile, home.offset, home.offset + bytes))
             });
             claimed[at] = part.and_then(|part| self.keep_if_usable(job, part, shards));
             claimed[at].is_some()
@@ -168,7 +168,7 @@ impl Coordinator {
         if self.comes_after(job, &claimed.points) {
             return Some(claimed);
         }
-        shards.with(job.taker.shard, |shard| shard.give_back(claimed, [0; 2]));
+        shards.with(job.taker.shard, |shard| shard.memory.give_back(claimed, [0; 2]));
         None
     }
 
@@ -298,7 +298,7 @@ impl Coordinator {
                 let from = if is_used { LastUse::at(Tick::ZERO) } else { LastUse::NEVER };
                 let before = last_use_of(ground.before.as_slice(), job.covered, stream);
                 shards.with(shard, |shard| {
-                    shard.set_last_use(ground.gap, from);
+                    shard.memory.set_last_use(ground.gap, from);
                     shard.serve_growth(ground, &want, clock, (stream, from.max(before)))
                 })
             }
@@ -307,7 +307,7 @@ impl Coordinator {
                 let want = Want { side, ..want };
                 shards.with(shard, |shard| {
                     // What a small block leaves of a slab is the stream's, which comes after the same uses.
-                    shard.set_last_use(piece.block, last_use);
+                    shard.memory.set_last_use(piece.block, last_use);
                     shard.serve(piece.block, &want, clock, (stream, last_use))
                 })
             }
@@ -319,8 +319,8 @@ impl Coordinator {
             Target::Window(making) => {
                 if let Some(grown) = &job.growth {
                     let block = shards.with(shard, |shard| {
-                        shard.set_last_use(grown.ground.gap, LastUse::NEVER);
-                        shard.carve(grown.ground.gap, grown.begin, grown.bytes, clocks)
+                        shard.memory.set_last_use(grown.ground.gap, LastUse::NEVER);
+                        shard.memory.carve(grown.ground.gap, grown.begin, grown.bytes, clocks)
                     });
                     let at = job.pieces.len() - usize::from(grown.is_last_behind);
                     job.pieces.insert(at, Claimed { block, points: Points::default(), is_fresh: true });
@@ -338,11 +338,11 @@ impl Coordinator {
         let (shard, _) = plan.request.allocation();
         let clocks = plan.request.clocks;
         for piece in job.pieces {
-            shards.with(shard, |shard| shard.give_back(piece, clocks));
+            shards.with(shard, |shard| shard.memory.give_back(piece, clocks));
         }
         match job.target {
             Target::Home | Target::Free(_) => {}
-            Target::Kept(run) => shards.with(shard, |shard| shard.unclaim_run(run)),
+            Target::Kept(run) => shards.with(shard, |shard| shard.memory.unclaim_run(run)),
             Target::Window(making) => self.unmake(shard, making, shards),
         }
         if let Some(Grown { ground, pages, .. }) = job.growth {
@@ -357,8 +357,8 @@ impl Coordinator {
                 }
             }
             shards.with(shard, |s| {
-                ground.before.into_iter().for_each(|before| s.give_back(before, clocks));
-                s.keep_backed(ground.gap, backed, LastUse::NEVER, clocks);
+                ground.before.into_iter().for_each(|before| s.memory.give_back(before, clocks));
+                s.memory.keep_backed(ground.gap, backed, LastUse::NEVER, clocks);
             });
         }
     }
@@ -401,6 +401,6 @@ fn calls_of(job: &Job) -> Vec<PageCall> {
 /// Notes that claimed memory is in use through a window.
 fn send_away(home: ShardId, pieces: &[Claimed], shards: &mut dyn Shards) -> Vec<BlockId> {
     let blocks: Vec<_> = pieces.iter().map(|piece| piece.block).collect();
-    shards.with(home, |shard| blocks.iter().for_each(|&block| shard.goes_away(block)));
+    shards.with(home, |shard| blocks.iter().for_each(|&block| shard.memory.goes_away(block)));
     blocks
 }

@@ -73,7 +73,7 @@ impl Coordinator {
                     continue;
                 }
                 let window = &windows[id];
-                if let Some((_, room)) = shard.room_behind(window.head, window.end())
+                if let Some((_, room)) = shard.memory.room_behind(window.head, window.end())
                     && rear + room >= bytes
                 {
                     best = Some(((id, rear), room));
@@ -106,7 +106,7 @@ impl Coordinator {
         let length: u64 = parts.iter().map(|part| part.bytes).sum();
         let (rear, (block, slot, offset)) = match gathered.rear {
             None => {
-                let addresses = shards.with(shard, |shard| shard.claim_vacant(length));
+                let addresses = shards.with(shard, |shard| shard.memory.claim_vacant(length));
                 (None, addresses.unwrap_or_else(|| panic!("no {length} bytes of addresses for a window")))
             }
             Some((id, bytes)) => {
@@ -115,12 +115,12 @@ impl Coordinator {
                 let (end, slot) = (window.end(), window.begin().slot);
                 let Some(last) = window.parts.last().map(|part| part.at) else { panic!("window {} is empty", id.0) };
                 shards.with(shard, |shard| {
-                    let Some((block, room)) = shard.room_behind(window.head, end) else {
+                    let Some((block, room)) = shard.memory.room_behind(window.head, end) else {
                         panic!("no room behind {last:?}")
                     };
                     assert!(length <= room, "{length} bytes of addresses behind {last:?}, where {room} are vacant");
-                    shard.claim_addresses(block, length);
-                    let run = shard.claim_run(window.head, end - bytes, bytes);
+                    shard.memory.claim_addresses(block, length);
+                    let run = shard.memory.claim_run(window.head, end - bytes, bytes);
                     (Some(Rear { run, last }), (block, slot, end))
                 })
             }
@@ -139,12 +139,12 @@ impl Coordinator {
         match rear {
             Some(Rear { run, last }) => {
                 self.lengthen(last, parts);
-                shards.with(shard, |shard| shard.join_claimed(run, block));
+                shards.with(shard, |shard| shard.memory.join_claimed(run, block));
                 run
             }
             None => {
                 self.paging.windows.insert(shard, block, parts);
-                shards.with(shard, |shard| shard.begin_window(block, front))
+                shards.with(shard, |shard| shard.memory.begin_window(block, front))
             }
         }
     }
@@ -162,8 +162,8 @@ impl Coordinator {
         parts.truncate(mapped);
         let bytes = parts.iter().map(|part| part.bytes).sum();
         let is_kept = shards.with(shard, |shard| {
-            rear.iter().for_each(|rear| shard.unclaim_run(rear.run));
-            shard.keep_mapped(block, bytes)
+            rear.iter().for_each(|rear| shard.memory.unclaim_run(rear.run));
+            shard.memory.keep_mapped(block, bytes)
         });
         if is_kept {
             let run = match &rear {
@@ -173,7 +173,7 @@ impl Coordinator {
                 }
                 None => self.made(shard, Making { rear: None, block, front, parts }, shards),
             };
-            shards.with(shard, |shard| shard.unclaim_run(run));
+            shards.with(shard, |shard| shard.memory.unclaim_run(run));
         }
     }
 
@@ -207,8 +207,8 @@ impl Coordinator {
         let (head, end) = (window.head, window.end());
         self.may_release(window.shard)
             && shards.with(window.shard, |shard| {
-                let mut points = shard.window_points(head);
-                shard.is_idle_window(head, end) && points.all(|point| self.pending.is_reached(point))
+                let mut points = shard.memory.window_points(head);
+                shard.memory.is_idle_window(head, end) && points.all(|point| self.pending.is_reached(point))
             })
     }
 
@@ -227,8 +227,8 @@ impl Coordinator {
                 let window = &self.paging.windows[id];
                 let (head, bytes, has_rest) = (window.head, window.parts[part].bytes, part + 1 < window.parts.len());
                 let (block, behind) = shards.with(at.shard, |shard| {
-                    shard.page_leaves(at);
-                    shard.take_out(head, (at.offset, bytes), has_rest)
+                    shard.memory.page_leaves(at);
+                    shard.memory.take_out(head, (at.offset, bytes), has_rest)
                 });
                 self.paging.windows.take_out(id, part, behind);
                 self.paging.ending.push((at.shard, block));
@@ -243,7 +243,7 @@ impl Coordinator {
         let window = self.paging.windows.remove(id);
         self.paging.ending.push((window.shard, window.head));
         let leave = |part: &Part| {
-            shards.with(part.at.shard, |shard| shard.page_leaves(part.at));
+            shards.with(part.at.shard, |shard| shard.memory.page_leaves(part.at));
             PageCall::Unmap { page: part.page, at: part.at }
         };
         window.parts.iter().map(leave).collect()
@@ -252,9 +252,9 @@ impl Coordinator {
     /// Makes the addresses of windows vacant that have ended and whose pages are unmapped.
     pub(crate) fn vacate_windows(&mut self, shards: &mut dyn Shards) {
         self.paging.ending.retain(|&(id, block)| {
-            let is_bare = shards.with(id, |shard| shard.is_bare_window(block));
+            let is_bare = shards.with(id, |shard| shard.memory.is_bare_window(block));
             if is_bare {
-                shards.with(id, |shard| shard.vacate_window(block));
+                shards.with(id, |shard| shard.memory.vacate_window(block));
             }
             !is_bare
         });

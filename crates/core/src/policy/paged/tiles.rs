@@ -14,7 +14,8 @@ use crate::coordinator::plan::Plan;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{Place, ShardId, Side};
 use crate::looks;
-use crate::shard::{Shard, Tile};
+use crate::memory::Tile;
+use crate::shard::Shard;
 use crate::size::Want;
 
 /// The time at which free memory can be used by a stream, at other addresses than before.
@@ -104,8 +105,8 @@ impl Coordinator {
     /// used as a whole.
     pub(super) fn tiles_of(&self, by: (Taker, When), shards: &mut dyn Shards) -> Tiles {
         let all = shards.with(by.0.shard, |shard| {
-            shard.list_by_place();
-            let tiles = shard.tiles_by_place();
+            shard.memory.list_by_place();
+            let tiles = shard.memory.tiles_by_place();
             let mut all = Vec::with_capacity(tiles.size_hint().1.unwrap_or(0));
             for tile in tiles {
                 if !tile.is_marked && self.pending.is_reached(tile.point) {
@@ -145,7 +146,7 @@ impl Coordinator {
         }
         // What nothing guards is over.
         let mut begun = tile.begin;
-        for (part, (begin, end)) in shard.guarded_parts_of(tile.slot, (tile.begin, tile.end)) {
+        for (part, (begin, end)) in shard.memory.guarded_parts_of(tile.slot, (tile.begin, tile.end)) {
             if part.points.iter().all(is_usable) {
                 continue;
             }
@@ -162,7 +163,9 @@ impl Coordinator {
     /// Returns when a free block can be used by a stream.
     pub(super) fn when_free(&self, taker: Taker, shard: &Shard, tile: &Tile) -> When {
         match tile.is_marked {
-            true => shard.guards_over(tile.block).map(|point| self.when(taker, point)).max().unwrap_or(When::Now),
+            true => {
+                shard.memory.guards_over(tile.block).map(|point| self.when(taker, point)).max().unwrap_or(When::Now)
+            }
             false => self.when(taker, tile.point),
         }
     }
@@ -203,7 +206,7 @@ impl Coordinator {
     ) -> Option<Way> {
         let want = taker.want;
         let tile = shards.with(taker.shard, |shard| {
-            let tiles = shard.tiles_at_least(want.rounded).take(LOOKS_MAX);
+            let tiles = shard.memory.tiles_at_least(want.rounded).take(LOOKS_MAX);
             let mut parts = tiles.filter_map(|tile| self.first_part((taker, latest), shard, &tile, want.rounded));
             match latest {
                 When::Now => parts.min_by_key(|part| (part.point.stream != taker.stream, part.end - part.begin)),
@@ -223,7 +226,7 @@ impl Coordinator {
         if !tile.is_marked {
             return behind(tile.point);
         }
-        let parts = shard.guarded_parts_of(tile.slot, (tile.begin, tile.begin + bytes));
+        let parts = shard.memory.guarded_parts_of(tile.slot, (tile.begin, tile.begin + bytes));
         parts.flat_map(|(part, _)| part.points.iter().map(behind)).max().unwrap_or(0)
     }
 
@@ -232,8 +235,8 @@ impl Coordinator {
     pub(super) fn small_way(&mut self, by: (Taker, When), shards: &mut dyn Shards) -> Option<Way> {
         let (taker, want) = (by.0, by.0.want);
         let tile = shards.with(taker.shard, |shard| {
-            let small = shard.small_tiles_at_least(want.rounded, taker.stream).take(LOOKS_MAX);
-            self.small_part(by, shard, small.chain(shard.slabs().take(LOOKS_MAX)))
+            let small = shard.memory.small_tiles_at_least(want.rounded, taker.stream).take(LOOKS_MAX);
+            self.small_part(by, shard, small.chain(shard.memory.slabs().take(LOOKS_MAX)))
         })?;
         Some(self.take(&tile, (Side::Small, want.rounded), taker, shards))
     }
@@ -242,8 +245,9 @@ impl Coordinator {
     /// is long enough.
     pub(super) fn other_slab_way(&mut self, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
         let (by, want) = ((taker, When::BehindWait), taker.want);
-        let tile = shards
-            .with(taker.shard, |shard| self.small_part(by, shard, shard.any_small_tiles_at_least(want.rounded)))?;
+        let tile = shards.with(taker.shard, |shard| {
+            self.small_part(by, shard, shard.memory.any_small_tiles_at_least(want.rounded))
+        })?;
         Some(self.take(&tile, (Side::Small, want.rounded), taker, shards))
     }
 
@@ -253,7 +257,7 @@ impl Coordinator {
         let place = |tile: Tile, begin: u64, end: u64| {
             let at = match tile.side {
                 Side::Small => (begin + want.rounded <= end).then_some((begin, begin + want.rounded)),
-                Side::Large => shard.within_slab((tile.begin, tile.end), (begin, end), want.rounded),
+                Side::Large => shard.memory.within_slab((tile.begin, tile.end), (begin, end), want.rounded),
             };
             at.map(|(begin, end)| Tile { begin, end, ..tile })
         };
@@ -266,8 +270,8 @@ impl Coordinator {
         let mut job = Job::new(taker, self.pending.reached(taker.stream));
         job.target = Target::Free(side);
         let claimed = shards.with(taker.shard, |shard| match side {
-            Side::Small => shard.claim_small(tile, taker.stream),
-            Side::Large => shard.claim_part(tile, tile.begin, tile.begin + bytes),
+            Side::Small => shard.memory.claim_small(tile, taker.stream),
+            Side::Large => shard.memory.claim_part(tile, tile.begin, tile.begin + bytes),
         });
         let claimed = claimed.and_then(|claimed| self.keep_if_usable(&mut job, claimed, shards));
         job.pieces.extend(claimed);
@@ -290,8 +294,8 @@ impl Coordinator {
         for id in self.shard_ids().filter(|&id| self.pool_of(id) == of || self.may_release(id)) {
             shards.with(id, |shard| {
                 shard.settling_from().into_iter().for_each(|point| lower(&mut points, point));
-                let free = shard.free_with_pages(granularity).map(|block| shard.last_point(block));
-                for point in shard.guard_points().chain(free) {
+                let free = shard.memory.free_with_pages(granularity).map(|block| shard.memory.last_point(block));
+                for point in shard.memory.guard_points().chain(free) {
                     if self.when(taker, point) > When::Now {
                         lower(&mut points, point);
                     }

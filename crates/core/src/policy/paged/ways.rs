@@ -86,7 +86,7 @@ impl Coordinator {
 
     /// Returns whether a shard gets no more addresses for windows while there are windows that can end.
     fn has_few_addresses(&self, shard: ShardId, bytes: u64, shards: &mut dyn Shards) -> bool {
-        let taken = shards.with(shard, |shard| shard.range_bytes());
+        let taken = shards.with(shard, |shard| shard.memory.range_bytes());
         self.ranges.left() < bytes || taken / RANGES_MAX > self.headroom.total_bytes().max(bytes)
     }
 
@@ -157,11 +157,11 @@ impl Coordinator {
             Side::Small => (unit, false),
             Side::Large => (want.rounded, true),
         };
-        let mut growth = shards.with(taker.shard, |shard| shard.growth(bytes, joins));
+        let mut growth = shards.with(taker.shard, |shard| shard.memory.growth(bytes, joins));
         if let Some(tile) = growth.as_ref().and_then(|growth| growth.before)
             && shards.with(taker.shard, |shard| self.when_free(taker, shard, &tile)) > latest
         {
-            growth = shards.with(taker.shard, |shard| shard.growth(bytes, false));
+            growth = shards.with(taker.shard, |shard| shard.memory.growth(bytes, false));
         }
         let Some(growth) = growth else {
             let new = match lacks.homes {
@@ -211,7 +211,7 @@ impl Coordinator {
             }
             self.paging.windows.note_use(window);
             let head = self.paging.windows[window].head;
-            let run = shards.with(taker.shard, |shard| shard.claim_run(head, run.offset, want.rounded));
+            let run = shards.with(taker.shard, |shard| shard.memory.claim_run(head, run.offset, want.rounded));
             job.target = Target::Kept(run);
             return Some(Way::Job(job));
         }
@@ -226,7 +226,7 @@ impl Coordinator {
         if created > 0 && lacks.budget {
             return Some(Way::Budget);
         }
-        let growth = (created > 0).then(|| shards.with(taker.shard, |shard| shard.growth(created, false)));
+        let growth = (created > 0).then(|| shards.with(taker.shard, |shard| shard.memory.growth(created, false)));
         if let Some(None) = growth {
             return (!lacks.homes).then_some(Way::Range(Addresses::Home(created)));
         }
@@ -255,7 +255,7 @@ impl Coordinator {
         shards: &mut dyn Shards,
     ) -> Option<Way> {
         let length = gathered.length + created.iter().sum::<u64>();
-        if gathered.rear.is_none() && !shards.with(taker.shard, |shard| shard.has_vacant(length)) {
+        if gathered.rear.is_none() && !shards.with(taker.shard, |shard| shard.memory.has_vacant(length)) {
             return Some(Way::Range(Addresses::Windows(length)));
         }
         let most = self.facts.pages.map_or(0, |pages| usize::try_from(pages.mappings).unwrap_or(usize::MAX));

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId};
 
-use super::{Grant, Shard};
+use super::Memory;
 use crate::block::LastUse;
 use crate::block::{Block, State};
 use crate::ids::{BlockId, SegmentId, ShardId, Side, Slot};
@@ -40,7 +40,7 @@ pub(crate) struct Mark {
     pub(crate) pieces: Option<Vec<Spot>>,
 }
 
-impl Shard {
+impl Memory {
     /// Returns the spot of a block.
     pub(crate) fn spot(&self, id: BlockId) -> Spot {
         let block = &self.blocks[id];
@@ -66,18 +66,6 @@ impl Shard {
         Some(Spot { shard: self.id, slot, segment: segment.id, begin, end, side, births })
     }
 
-    /// Hands out the free memory at a spot.
-    ///
-    /// # Panics
-    ///
-    /// If not all of it is free.
-    pub(crate) fn grant_at(&mut self, spot: &Spot, want: &Want, user: StreamId) -> Grant {
-        let (block, change) = self.claim_spot(spot, user, None);
-        let (spot, requested, used_on) = (spot.clone(), want.requested, Vec::new());
-        let mark = Mark { spot, requested, user, used_on, pieces: None };
-        self.grant_again(block, &mark, change)
-    }
-
     fn births(&self, slot: Slot, begin: u64, end: u64) -> Vec<u64> {
         let mapped = self.segments[slot].mappings.over(begin, end).filter(|(_, mapping)| mapping.role != Role::Leaving);
         mapped.map(|(_, mapping)| mapping.birth).collect()
@@ -88,18 +76,6 @@ impl Shard {
         let slots = self.segments.iter().map(|(slot, _)| slot);
         let live = slots.flat_map(|slot| self.tiles(slot)).filter(|&id| self.blocks[id].state == State::Live);
         live.map(|id| (id, self.pieces_of(id))).collect()
-    }
-
-    /// Returns the live block as a mark whose pieces, if it is in a window, are these.
-    pub(crate) fn mark_of(&self, id: BlockId, pieces: Vec<Spot>) -> Mark {
-        let uses = self.uses.get(&id);
-        Mark {
-            spot: self.spot(id),
-            requested: self.blocks[id].requested,
-            used_on: uses.map_or_else(Vec::new, |uses| uses.streams.clone()),
-            user: self.blocks[id].user,
-            pieces: self.is_opened(id).then_some(pieces),
-        }
     }
 
     /// Returns the memory of a block in a window; none for another block.
@@ -234,44 +210,13 @@ impl Shard {
         self.becomes_slab(region, user);
         self.carve(region, begin, end - begin, [age; 2])
     }
-
-    /// Hands a claimed block out whole, as the block of a mark.
-    pub(crate) fn grant_again(&mut self, id: BlockId, mark: &Mark, change: SplitChange) -> Grant {
-        let block = &mut self.blocks[id];
-        debug_assert_eq!(block.state, State::Claimed);
-        (block.state, block.requested, block.used_elsewhere) = (State::Live, mark.requested, false);
-        block.user = mark.user;
-        let Block { slot, offset, size, last_use, side, .. } = *block;
-        let oversize = size >= self.rules.max_split;
-        self.snug_takes(size, mark.requested);
-        let unsettled = self.meter.grant(side, size, mark.requested, oversize, change);
-        self.use_again(id, mark);
-        self.was_not_scrubbed(id);
-        Grant { block: id, slot, offset, size, base: self.segments[slot].base, last_use, unsettled }
-    }
-
-    /// Hands the addresses of a mark out, in a window whose memory is `pieces`, all of which are away.
-    pub(crate) fn open_again(&mut self, mark: &Mark, pieces: Vec<BlockId>, last_use: LastUse) -> Grant {
-        let Spot { slot, begin, end, side, .. } = mark.spot;
-        let run = self.claim_run(self.block_at(slot, begin, None), begin, end - begin);
-        let want = Want { requested: mark.requested, rounded: end - begin, side };
-        let grant = self.open_window(run, pieces, (mark.user, last_use), &want);
-        self.use_again(grant.block, mark);
-        self.was_not_scrubbed(grant.block);
-        grant
-    }
-
-    fn use_again(&mut self, id: BlockId, mark: &Mark) {
-        for &stream in &mark.used_on {
-            self.record_stream(id, stream);
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::home::tests::{add_range, map, with_gaps};
+    use crate::memory::home::tests::{add_range, map, with_gaps};
+    use crate::shard::Shard;
     use crate::units::MIB;
 
     /// The pages are those that there were, and the addresses are those of several windows now.
@@ -279,16 +224,17 @@ mod tests {
     fn a_place_across_two_windows_is_gone() {
         let (mut shard, _, _) = with_gaps(&[4, 2, 6]);
         let slot = add_range(&mut shard, true);
-        let Some((block, _, offset)) = shard.claim_vacant(10 * MIB) else { panic!("there are addresses") };
+        let Some((block, _, offset)) = shard.memory.claim_vacant(10 * MIB) else { panic!("there are addresses") };
         map(&mut shard, slot, (offset, offset + 10 * MIB), Role::Window);
-        let run = shard.begin_window(block, 0);
-        shard.unclaim_run(run);
-        let whole = shard.spot(block);
-        let states =
-            |shard: &Shard| shard.standing_at(&whole, None).0.iter().map(|(_, state)| *state).collect::<Vec<_>>();
+        let run = shard.memory.begin_window(block, 0);
+        shard.memory.unclaim_run(run);
+        let whole = shard.memory.spot(block);
+        let states = |shard: &Shard| {
+            shard.memory.standing_at(&whole, None).0.iter().map(|(_, state)| *state).collect::<Vec<_>>()
+        };
         assert_eq!(states(&shard), [State::Kept]);
-        let (_, rest) = shard.take_out(block, (offset + 2 * MIB, 2 * MIB), true);
-        assert!(shard.has_spot(&whole) && rest.is_some());
+        let (_, rest) = shard.memory.take_out(block, (offset + 2 * MIB, 2 * MIB), true);
+        assert!(shard.memory.has_spot(&whole) && rest.is_some());
         assert_eq!(states(&shard), [State::Kept, State::Vacant, State::Vacant]);
     }
 }

@@ -3,7 +3,7 @@
 
 use millpond_backend::{Point, StreamId};
 
-use super::Shard;
+use super::Memory;
 use crate::block::LastUse;
 use crate::block::{Block, State};
 use crate::books::Points;
@@ -36,14 +36,14 @@ pub(crate) struct Claimed {
     pub(crate) is_fresh: bool,
 }
 
-impl Shard {
+impl Memory {
     /// Returns the free blocks of the large side, by slot and offset, as they were when they were
     /// [listed](Self::list_by_place) last.
     pub(crate) fn tiles_by_place(&self) -> impl Iterator<Item = Tile> {
         (0..).zip(self.by_place.blocks()).map(|(number, block)| Tile { number: Some(number), ..self.tile(block) })
     }
 
-    pub(super) fn tile(&self, id: BlockId) -> Tile {
+    pub(crate) fn tile(&self, id: BlockId) -> Tile {
         let block = &self.blocks[id];
         let is_marked = block.used_elsewhere;
         let Block { side, slot, offset: begin, .. } = *block;
@@ -80,7 +80,7 @@ impl Shard {
 
     /// Returns whether a block is free on a side.
     #[inline(always)]
-    pub(super) fn is_free_on(&self, id: BlockId, side: Side) -> bool {
+    pub(crate) fn is_free_on(&self, id: BlockId, side: Side) -> bool {
         (self.blocks[id].state, self.blocks[id].side) == (State::Free, side)
     }
 
@@ -118,7 +118,7 @@ impl Shard {
     }
 
     /// Takes the guards off a claimed block, and returns it with them.
-    pub(super) fn claimed(&mut self, block: BlockId) -> Claimed {
+    pub(crate) fn claimed(&mut self, block: BlockId) -> Claimed {
         let points = self.take_guards(block);
         let is_fresh = points.is_empty() && self.blocks[block].last_use.is_never();
         Claimed { block, points, is_fresh }
@@ -141,23 +141,23 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::home::tests::{OWN, SMALL, free, want, with_gaps};
+    use crate::memory::home::tests::{OWN, SMALL, free, want, with_gaps};
     use crate::units::MIB;
 
     #[test]
     fn a_part_is_claimed_only_of_free_memory_of_the_large_side() {
         let (mut shard, _, ids) = with_gaps(&[4, 4, 8]);
         for (block, begin, end) in [(ids[0], 2, 5), (ids[1], 4, 8), (ids[2], 6, 10), (ids[2], 8, 18)] {
-            let tile = shard.tile(block);
-            assert_eq!(shard.claim_part(&tile, begin * MIB, end * MIB), None, "{begin} to {end}");
+            let tile = shard.memory.tile(block);
+            assert_eq!(shard.memory.claim_part(&tile, begin * MIB, end * MIB), None, "{begin} to {end}");
         }
-        let elsewhere = Tile { slot: Slot(9), ..shard.tile(ids[2]) };
-        assert_eq!(shard.claim_part(&elsewhere, 8 * MIB, 10 * MIB), None, "another range");
+        let elsewhere = Tile { slot: Slot(9), ..shard.memory.tile(ids[2]) };
+        assert_eq!(shard.memory.claim_part(&elsewhere, 8 * MIB, 10 * MIB), None, "another range");
         let block = shard.take_slab(&want(SMALL), 0, OWN).expect("a slab").block;
         free(&mut shard, block, 4);
         let slab = shard.take_slab(&want(SMALL), 0, OWN).expect("a slab");
-        let rest = shard.slabs.iter().next().expect("the rest of the slab");
-        let rest = Tile { side: Side::Large, ..shard.tile(rest) };
-        assert_eq!(shard.claim_part(&rest, rest.begin, rest.end), None, "{slab:?}");
+        let rest = shard.memory.slabs.iter().next().expect("the rest of the slab");
+        let rest = Tile { side: Side::Large, ..shard.memory.tile(rest) };
+        assert_eq!(shard.memory.claim_part(&rest, rest.begin, rest.end), None, "{slab:?}");
     }
 }

@@ -5,19 +5,17 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use millpond_backend::{Point, StreamId};
+use millpond_backend::Point;
 
-use super::{Grant, Shard};
+use super::Memory;
 use crate::block::LastUse;
 use crate::block::State;
 use crate::books::Points;
-use crate::ids::{BlockId, Side, Slot};
-use crate::meter::SplitChange;
-use crate::size::Want;
+use crate::ids::{BlockId, Slot};
 
 /// The blocks of windows.
 #[derive(Default)]
-pub(super) struct Panes {
+pub(crate) struct Panes {
     /// The blocks that are in use, each with its memory.
     opened: BTreeMap<BlockId, Vec<BlockId>>,
     /// The points up to which each window was used, by its first block: it stays mapped until they are reached. What
@@ -28,7 +26,14 @@ pub(super) struct Panes {
     heads: BTreeSet<BlockId>,
 }
 
-impl Shard {
+impl Panes {
+    /// Notes that a block is in use, with its memory.
+    pub(crate) fn open(&mut self, id: BlockId, pieces: Vec<BlockId>) {
+        self.opened.insert(id, pieces);
+    }
+}
+
+impl Memory {
     /// Claims vacant addresses for a window. Behind the block in front of them as many addresses stay vacant as it has,
     /// if there are as many, so that its window can be lengthened. Returns the block, its slot and its offset.
     pub(crate) fn claim_vacant(&mut self, bytes: u64) -> Option<(BlockId, Slot, u64)> {
@@ -143,7 +148,7 @@ impl Shard {
     }
 
     /// Keeps addresses of a window that nothing uses any more, joined with what is kept beside them.
-    fn keep(&mut self, id: BlockId) {
+    pub(crate) fn keep(&mut self, id: BlockId) {
         let block = &mut self.blocks[id];
         // The memory behind it has the last use.
         (block.state, block.last_use) = (State::Kept, LastUse::NEVER);
@@ -159,57 +164,29 @@ impl Shard {
         }
     }
 
-    /// Hands a claimed part of a window out whose memory is `pieces`, all of which are away. `last_use` is that of the
-    /// memory.
-    pub(crate) fn open_window(
-        &mut self,
-        id: BlockId,
-        pieces: Vec<BlockId>,
-        (stream, last_use): (StreamId, LastUse),
-        want: &Want,
-    ) -> Grant {
-        debug_assert!(self.blocks[id].size >= want.rounded && want.side == Side::Large);
-        if self.blocks[id].size > want.rounded {
-            let rest = self.cut(id, want.rounded);
-            self.keep(rest);
-        }
-        let block = &mut self.blocks[id];
-        block.state = State::Live;
-        (block.requested, block.user) = (want.requested, stream);
-        // The free of a block that is used elsewhere does not take the short way.
-        block.used_elsewhere = true;
-        let (slot, offset) = (block.slot, block.offset);
-        self.note_window(id, &pieces);
-        self.seen.note_grant(stream);
-        self.panes.opened.insert(id, pieces);
-        let oversize = want.rounded >= self.rules.max_split;
-        let unsettled = self.meter.grant(Side::Large, want.rounded, want.requested, oversize, SplitChange::default());
-        Grant { block: id, slot, offset, size: want.rounded, base: self.segments[slot].base, last_use, unsettled }
-    }
-
     /// Returns whether a block is a part of a window that is in use.
-    pub(super) fn is_opened(&self, id: BlockId) -> bool {
+    pub(crate) fn is_opened(&self, id: BlockId) -> bool {
         self.panes.opened.contains_key(&id)
     }
 
     /// Returns the memory of a part of a window that is in use.
-    pub(super) fn pieces_if_opened(&self, id: BlockId) -> Option<&[BlockId]> {
+    pub(crate) fn pieces_if_opened(&self, id: BlockId) -> Option<&[BlockId]> {
         self.panes.opened.get(&id).map(Vec::as_slice)
     }
 
     /// Returns whether a window begins with the block, or addresses that a window has lost.
-    pub(super) fn begins_window(&self, id: BlockId) -> bool {
+    pub(crate) fn begins_window(&self, id: BlockId) -> bool {
         self.panes.heads.contains(&id)
     }
 
     /// Returns the parts of windows that are in use.
-    pub(super) fn opened(&self) -> impl Iterator<Item = BlockId> {
+    pub(crate) fn opened(&self) -> impl Iterator<Item = BlockId> {
         self.panes.opened.keys().copied()
     }
 
     /// Closes a part of a window that was freed: its addresses are kept, and its memory goes home, for whoever comes
     /// after its user and these points of others. Costs a look at each part of the window in front of it.
-    pub(super) fn close_window(&mut self, id: BlockId, points: &Points, clock: u64) {
+    pub(crate) fn close_window(&mut self, id: BlockId, points: &Points, clock: u64) {
         let used = self.last_point(id);
         let head = core::iter::successors(Some(id), |&id| self.blocks[id].prev.some());
         let head = head.clone().find(|head| self.panes.heads.contains(head));

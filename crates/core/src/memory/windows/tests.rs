@@ -5,9 +5,10 @@ use alloc::vec;
 use millpond_backend::{Point, StreamId, Tick};
 
 use super::*;
+use crate::memory::home::tests::{add_range, free, map, settle, want, with_gaps};
 use crate::segment::Role;
 use crate::shard::Freed;
-use crate::shard::home::tests::{add_range, free, map, settle, want, with_gaps};
+use crate::shard::{Grant, Shard};
 use crate::units::MIB;
 
 /// A shard with 4 MiB free, 2 in use and 6 free at home, and 64 MiB of addresses for windows.
@@ -20,32 +21,32 @@ fn scene() -> (Shard, Vec<BlockId>, Slot) {
 /// Keeps a window of 10 MiB, or of 11 behind `front` bytes that are 1 MiB. Returns its first block.
 fn keep(shard: &mut Shard, slot: Slot, front: u64) -> BlockId {
     let bytes = (10 * MIB + front).next_multiple_of(2 * MIB);
-    let (block, at, offset) = shard.claim_vacant(bytes).expect("there are addresses");
+    let (block, at, offset) = shard.memory.claim_vacant(bytes).expect("there are addresses");
     assert_eq!(at, slot);
     map(shard, slot, (offset, offset + bytes), Role::Window);
-    let run = shard.begin_window(block, front);
-    shard.unclaim_run(run);
+    let run = shard.memory.begin_window(block, front);
+    shard.memory.unclaim_run(run);
     settle(shard);
     block
 }
 
 /// Claims a part of a free block, from one MiB to another.
 fn claim(shard: &mut Shard, block: BlockId, begin: u64, end: u64) -> BlockId {
-    let claimed = shard.claim_part(&shard.tile(block), begin * MIB, end * MIB).expect("it is free");
+    let claimed = shard.memory.claim_part(&shard.memory.tile(block), begin * MIB, end * MIB).expect("it is free");
     claimed.block
 }
 
 /// Hands the part of a window that begins at an offset out over these parts of free blocks.
 fn open(shard: &mut Shard, head: BlockId, offset: u64, parts: &[(BlockId, u64, u64)]) -> Grant {
     let bytes: u64 = parts.iter().map(|(_, begin, end)| end - begin).sum();
-    let run = shard.claim_run(head, offset * MIB, bytes * MIB);
+    let run = shard.memory.claim_run(head, offset * MIB, bytes * MIB);
     let mut pieces = Vec::new();
     for &(block, begin, end) in parts {
         let block = claim(shard, block, begin, end);
-        shard.goes_away(block);
+        shard.memory.goes_away(block);
         pieces.push(block);
     }
-    let grant = shard.open_window(run, pieces, (shard.stream, LastUse::NEVER), &want(bytes * MIB));
+    let grant = shard.open_window(run, pieces, (shard.stream(), LastUse::NEVER), &want(bytes * MIB));
     settle(shard);
     grant
 }
@@ -56,13 +57,18 @@ fn free_places(shard: &Shard) -> Vec<(u64, u64)> {
 
 /// Returns the vacant addresses, as offset and length in MiB.
 fn vacant(shard: &Shard) -> Vec<(u64, u64)> {
-    shard.vacant.iter().map(|&(_, id)| (shard.blocks[id].offset / MIB, shard.blocks[id].size / MIB)).collect()
+    shard
+        .memory
+        .vacant
+        .iter()
+        .map(|&(_, id)| (shard.memory.blocks[id].offset / MIB, shard.memory.blocks[id].size / MIB))
+        .collect()
 }
 
 /// Returns the blocks of a window in order, each with its length in MiB and its state.
 fn panes(shard: &Shard, head: BlockId) -> Vec<(u64, State)> {
-    let blocks = core::iter::successors(Some(head), |&id| shard.blocks[id].next.some());
-    let panes = blocks.map(|id| (shard.blocks[id].size / MIB, shard.blocks[id].state));
+    let blocks = core::iter::successors(Some(head), |&id| shard.memory.blocks[id].next.some());
+    let panes = blocks.map(|id| (shard.memory.blocks[id].size / MIB, shard.memory.blocks[id].state));
     panes.take_while(|pane| pane.1 != State::Unmapped).collect()
 }
 
@@ -70,18 +76,19 @@ fn panes(shard: &Shard, head: BlockId) -> Vec<(u64, State)> {
 #[test]
 fn windows_have_room_behind_them() {
     let (mut shard, _, slot) = scene();
-    let [first, second, third] = [8, 4, 6].map(|mib| shard.claim_vacant(mib * MIB).expect("there are addresses"));
+    let [first, second, third] =
+        [8, 4, 6].map(|mib| shard.memory.claim_vacant(mib * MIB).expect("there are addresses"));
     assert_eq!((first.2, second.2, third.2), (0, 16 * MIB, 24 * MIB));
     assert_eq!((vacant(&shard), third.1), (vec![(8, 8), (20, 4), (30, 34)], slot));
-    assert!(shard.has_vacant(34 * MIB) && !shard.has_vacant(36 * MIB));
-    let fourth = shard.claim_vacant(30 * MIB).expect("there are addresses");
+    assert!(shard.memory.has_vacant(34 * MIB) && !shard.memory.has_vacant(36 * MIB));
+    let fourth = shard.memory.claim_vacant(30 * MIB).expect("there are addresses");
     assert_eq!((fourth.2, vacant(&shard)), (32 * MIB, vec![(8, 8), (20, 4), (30, 2), (62, 2)]), "half of what is left");
-    assert_eq!(shard.claim_vacant(10 * MIB), None);
-    assert_eq!(shard.room_behind(first.0, 8 * MIB).map(|room| room.1), Some(8 * MIB));
-    let (room, _) = shard.room_behind(third.0, 30 * MIB).expect("there is room");
-    shard.claim_addresses(room, 2 * MIB);
-    assert_eq!((shard.room_behind(third.0, 30 * MIB), vacant(&shard)), (None, vec![(8, 8), (20, 4), (62, 2)]));
-    shard.unmapped(second.0);
+    assert_eq!(shard.memory.claim_vacant(10 * MIB), None);
+    assert_eq!(shard.memory.room_behind(first.0, 8 * MIB).map(|room| room.1), Some(8 * MIB));
+    let (room, _) = shard.memory.room_behind(third.0, 30 * MIB).expect("there is room");
+    shard.memory.claim_addresses(room, 2 * MIB);
+    assert_eq!((shard.memory.room_behind(third.0, 30 * MIB), vacant(&shard)), (None, vec![(8, 8), (20, 4), (62, 2)]));
+    shard.memory.unmapped(second.0);
     assert_eq!(vacant(&shard), [(8, 16), (62, 2)], "neighbours are one");
 }
 
@@ -98,7 +105,7 @@ fn the_memory_of_a_window_is_home_once_it_is_freed() {
         free(&mut shard, grant.block, tick);
         let uses: Vec<_> = shard.tiles_now().iter().map(|tile| tile.point.tick).collect();
         assert_eq!((free_places(&shard), uses), (vec![(0, 4), (6, 12)], vec![Tick(tick); 2]));
-        assert!(shard.is_idle_window(window, 10 * MIB));
+        assert!(shard.memory.is_idle_window(window, 10 * MIB));
     }
 }
 
@@ -117,11 +124,11 @@ fn a_window_that_is_used_in_parts_is_whole_again() {
         let [kept, live] = [State::Kept, State::Live];
         assert_eq!(panes(&shard, window), [(3, kept), (3, live), (2, kept), (2, live), (2, kept)]);
         assert_eq!(free_places(&shard), [(0, 1), (3, 4), (6, 7), (10, 12)]);
-        assert!(!shard.is_idle_window(window, 12 * MIB));
+        assert!(!shard.memory.is_idle_window(window, 12 * MIB));
         order.into_iter().zip(8..).for_each(|(at, tick)| free(&mut shard, blocks[at], tick));
         assert_eq!((panes(&shard, window), free_places(&shard)), (vec![(12, kept)], vec![(0, 4), (6, 12)]));
-        let used: Vec<_> = shard.window_points(window).collect();
-        assert_eq!(used, [Point { stream: shard.stream, tick: Tick(9) }], "the last use of all its addresses");
+        let used: Vec<_> = shard.memory.window_points(window).collect();
+        assert_eq!(used, [Point { stream: shard.stream(), tick: Tick(9) }], "the last use of all its addresses");
     }
 }
 
@@ -130,19 +137,19 @@ fn a_window_that_is_used_in_parts_is_whole_again() {
 fn a_longer_window_does_not_join_with_the_next_one() {
     let (mut shard, ids, slot) = scene();
     let [window, next] = [0; 2].map(|front| keep(&mut shard, slot, front));
-    assert_eq!(shard.blocks[next].offset, 20 * MIB);
-    let (room, bytes) = shard.room_behind(window, 10 * MIB).expect("there is room");
+    assert_eq!(shard.memory.blocks[next].offset, 20 * MIB);
+    let (room, bytes) = shard.memory.room_behind(window, 10 * MIB).expect("there is room");
     assert_eq!(bytes, 10 * MIB);
-    shard.claim_addresses(room, bytes);
+    shard.memory.claim_addresses(room, bytes);
     map(&mut shard, slot, (10 * MIB, 20 * MIB), Role::Window);
-    let run = shard.claim_run(window, 8 * MIB, 2 * MIB);
-    shard.join_claimed(run, room);
+    let run = shard.memory.claim_run(window, 8 * MIB, 2 * MIB);
+    shard.memory.join_claimed(run, room);
     let pieces = [(ids[0], 0, 4)].map(|(block, begin, end)| {
         let block = claim(&mut shard, block, begin, end);
-        shard.goes_away(block);
+        shard.memory.goes_away(block);
         block
     });
-    let grant = shard.open_window(run, pieces.to_vec(), (shard.stream, LastUse::NEVER), &want(4 * MIB));
+    let grant = shard.open_window(run, pieces.to_vec(), (shard.stream(), LastUse::NEVER), &want(4 * MIB));
     settle(&mut shard);
     let [kept, live] = [State::Kept, State::Live];
     assert_eq!(panes(&shard, window), [(8, kept), (4, live), (8, kept), (10, kept)]);
@@ -161,19 +168,19 @@ fn a_page_leaves_a_window() {
     let window = keep(&mut shard, slot, 0);
     let live = open(&mut shard, window, 7, &[(ids[2], 7, 9)]);
     let at = crate::ids::Place { shard: crate::ids::ShardId(0), slot, offset: 2 * MIB };
-    shard.page_leaves(at);
-    let (out, behind) = shard.take_out(window, (at.offset, 2 * MIB), true);
-    assert!(!shard.is_bare_window(out), "the driver is still unmapping");
+    shard.memory.page_leaves(at);
+    let (out, behind) = shard.memory.take_out(window, (at.offset, 2 * MIB), true);
+    assert!(!shard.memory.is_bare_window(out), "the driver is still unmapping");
     let rest = behind.expect("there is a rest");
-    shard.page_unmapped(at, crate::ids::PageId(1));
-    assert!(shard.is_bare_window(out) && !shard.is_bare_window(window));
-    shard.vacate_window(out);
+    shard.memory.page_unmapped(at, crate::ids::PageId(1));
+    assert!(shard.memory.is_bare_window(out) && !shard.memory.is_bare_window(window));
+    shard.memory.vacate_window(out);
     settle(&mut shard);
     assert_eq!(vacant(&shard), [(2, 2), (10, 54)]);
     free(&mut shard, live.block, 8);
     assert_eq!((panes(&shard, window), panes(&shard, rest)), (vec![(2, State::Kept)], vec![(6, State::Kept)]));
-    let (out, behind) = shard.take_out(rest, (8 * MIB, 2 * MIB), false);
-    assert_eq!((shard.blocks[out].size, behind), (2 * MIB, None));
+    let (out, behind) = shard.memory.take_out(rest, (8 * MIB, 2 * MIB), false);
+    assert_eq!((shard.memory.blocks[out].size, behind), (2 * MIB, None));
 }
 
 /// What is behind addresses that a window has lost is a window of its own, also if it is freed before these are
@@ -184,12 +191,12 @@ fn what_is_behind_lost_addresses_does_not_join_with_them() {
     let window = keep(&mut shard, slot, 0);
     let live = open(&mut shard, window, 4, &[(ids[2], 7, 9)]);
     let at = crate::ids::Place { shard: crate::ids::ShardId(0), slot, offset: 2 * MIB };
-    shard.page_leaves(at);
-    let (out, rest) = shard.take_out(window, (at.offset, 2 * MIB), true);
+    shard.memory.page_leaves(at);
+    let (out, rest) = shard.memory.take_out(window, (at.offset, 2 * MIB), true);
     assert_eq!(rest, Some(live.block));
     free(&mut shard, live.block, 8);
-    shard.page_unmapped(at, crate::ids::PageId(1));
-    shard.vacate_window(out);
+    shard.memory.page_unmapped(at, crate::ids::PageId(1));
+    shard.memory.vacate_window(out);
     settle(&mut shard);
     assert_eq!((vacant(&shard), panes(&shard, live.block)), (vec![(2, 2), (10, 54)], vec![(6, State::Kept)]));
 }
@@ -201,22 +208,22 @@ fn a_page_leaves_a_window_once() {
     let (mut shard, _, slot) = scene();
     keep(&mut shard, slot, 0);
     let at = crate::ids::Place { shard: crate::ids::ShardId(0), slot, offset: 2 * MIB };
-    (0..2).for_each(|_| shard.page_leaves(at));
+    (0..2).for_each(|_| shard.memory.page_leaves(at));
 }
 
 /// What is not mapped of claimed addresses is vacant again.
 #[test]
 fn addresses_that_were_claimed_in_vain_are_vacant() {
     let (mut shard, _, slot) = scene();
-    let (block, _, offset) = shard.claim_vacant(10 * MIB).expect("there are addresses");
+    let (block, _, offset) = shard.memory.claim_vacant(10 * MIB).expect("there are addresses");
     map(&mut shard, slot, (offset, offset + 4 * MIB), Role::Window);
-    assert!(shard.keep_mapped(block, 4 * MIB));
-    let run = shard.begin_window(block, MIB);
-    shard.unclaim_run(run);
+    assert!(shard.memory.keep_mapped(block, 4 * MIB));
+    let run = shard.memory.begin_window(block, MIB);
+    shard.memory.unclaim_run(run);
     settle(&mut shard);
     assert_eq!((panes(&shard, block), vacant(&shard)), (vec![(4, State::Kept)], vec![(4, 60)]));
-    let (block, ..) = shard.claim_vacant(10 * MIB).expect("there are addresses");
-    assert!(!shard.keep_mapped(block, 0));
+    let (block, ..) = shard.memory.claim_vacant(10 * MIB).expect("there are addresses");
+    assert!(!shard.memory.keep_mapped(block, 0));
     assert_eq!(vacant(&shard), [(4, 60)]);
 }
 
@@ -232,10 +239,10 @@ fn what_others_did_in_a_window_guards_its_memory() {
     let at = |stream, tick| Point { stream: StreamId(stream), tick: Tick(tick) };
     shard.guard(grant.block, Points::from_iter([at(1, 7)]), 0);
     settle(&mut shard);
-    let points = |tile: &crate::shard::Tile| shard.guards_of(tile.block).into_vec();
+    let points = |tile: &crate::memory::Tile| shard.memory.guards_of(tile.block).into_vec();
     let both = vec![at(1, 7), at(0, 9)];
     assert_eq!(shard.tiles_now().iter().map(points).collect::<Vec<_>>(), [both.clone(), both.clone()]);
-    assert_eq!(shard.window_points(window).collect::<Vec<_>>(), both);
+    assert_eq!(shard.memory.window_points(window).collect::<Vec<_>>(), both);
 }
 
 #[test]
@@ -244,7 +251,7 @@ fn addresses_in_use_are_not_claimed() {
     let (mut shard, ids, slot) = scene();
     let window = keep(&mut shard, slot, 0);
     open(&mut shard, window, 0, &[(ids[2], 6, 12)]);
-    shard.claim_run(window, 2 * MIB, 2 * MIB);
+    shard.memory.claim_run(window, 2 * MIB, 2 * MIB);
 }
 
 #[test]
@@ -253,14 +260,14 @@ fn addresses_behind_what_is_kept_are_not_claimed() {
     let (mut shard, ids, slot) = scene();
     let window = keep(&mut shard, slot, 0);
     open(&mut shard, window, 4, &[(ids[2], 6, 12)]);
-    shard.claim_run(window, 2 * MIB, 4 * MIB);
+    shard.memory.claim_run(window, 2 * MIB, 4 * MIB);
 }
 
 /// Where no vacant addresses have all the room, a window is made in the longest ones.
 #[test]
 fn room_is_left_in_the_longest_addresses() {
     let (mut shard, ..) = scene();
-    let offsets = [40, 14].map(|mib| shard.claim_vacant(mib * MIB).expect("there are addresses").2 / MIB);
+    let offsets = [40, 14].map(|mib| shard.memory.claim_vacant(mib * MIB).expect("there are addresses").2 / MIB);
     assert_eq!((offsets, vacant(&shard)), ([0, 44], vec![(40, 4), (58, 6)]));
-    assert_eq!(shard.claim_vacant(2 * MIB).map(|(.., offset)| offset), Some(60 * MIB));
+    assert_eq!(shard.memory.claim_vacant(2 * MIB).map(|(.., offset)| offset), Some(60 * MIB));
 }

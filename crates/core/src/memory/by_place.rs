@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::iter::Peekable;
 use core::ops::Range;
 
-use super::{Shard, Tile};
+use super::{Memory, Tile};
 use crate::ids::{BlockId, PageId, Side, Slot};
 use crate::looks;
 
@@ -45,7 +45,7 @@ struct Span {
 
 /// The list, as it was when free blocks came or went last.
 #[derive(Debug, Default)]
-pub(super) struct ByPlace {
+pub(crate) struct ByPlace {
     spans: Vec<Span>,
     /// The bytes of all spans.
     bytes: u64,
@@ -82,7 +82,7 @@ impl ByPlace {
     }
 
     /// Returns the blocks, by slot and offset.
-    pub(super) fn blocks(&self) -> impl Iterator<Item = BlockId> {
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = BlockId> {
         self.spans.iter().map(|span| span.block)
     }
 
@@ -94,7 +94,7 @@ impl ByPlace {
     }
 }
 
-impl Shard {
+impl Memory {
     /// Brings the list up to date. Returns the bytes of its blocks.
     pub(crate) fn list_by_place(&mut self) -> u64 {
         if self.pools[Side::Large.index()].free.take_changed() || self.by_place.is_forgotten {
@@ -104,7 +104,7 @@ impl Shard {
     }
 
     /// Forgets the list, as a page goes away: another one may come to its place.
-    pub(super) fn forget_list(&mut self) {
+    pub(crate) fn forget_list(&mut self) {
         self.by_place = ByPlace { is_forgotten: true, ..ByPlace::default() };
     }
 
@@ -195,7 +195,7 @@ impl Shard {
 
     /// Verifies that the list is as one that is made anew: as it is if no block came or went since it was made, and
     /// else as it will be once it is brought up to date.
-    pub(super) fn check_by_place(&self) {
+    pub(crate) fn check_by_place(&self) {
         let has_changed = self.pools[Side::Large.index()].free.has_changed() || self.by_place.is_forgotten;
         let now = if has_changed { &self.list_after(&self.by_place) } else { &self.by_place };
         let anew = self.list_after(&ByPlace::default());
@@ -209,21 +209,22 @@ impl Shard {
 mod tests {
     use super::*;
     use crate::ids::Place;
+    use crate::memory::home::tests::{OWN, free, want, with_gaps};
     use crate::segment::Mapping;
-    use crate::shard::home::tests::{OWN, free, want, with_gaps};
+    use crate::shard::Shard;
     use crate::units::MIB;
 
     impl Shard {
         /// Returns the free blocks of the large side by place.
-        pub(in crate::shard) fn tiles_now(&self) -> Vec<Tile> {
-            self.list_after(&ByPlace::default()).blocks().map(|id| self.tile(id)).collect()
+        pub(crate) fn tiles_now(&self) -> Vec<Tile> {
+            self.memory.list_after(&ByPlace::default()).blocks().map(|id| self.memory.tile(id)).collect()
         }
     }
 
     fn ends_in(shard: &Shard, tile: &Tile) -> Vec<(u32, u64, u64, bool)> {
         let mut all = Vec::new();
         let note = |page: PageId, Ends { head, tail, is_whole }| all.push((page.0, head / MIB, tail / MIB, is_whole));
-        shard.ends_in(tile, note);
+        shard.memory.ends_in(tile, note);
         all
     }
 
@@ -232,29 +233,31 @@ mod tests {
     #[test]
     fn a_part_of_a_free_block_has_its_own_pages() {
         let (mut shard, ..) = with_gaps(&[4, 4, 8]);
-        assert_eq!(shard.list_by_place(), 12 * MIB);
-        let tiles: Vec<_> = shard.tiles_by_place().collect();
+        assert_eq!(shard.memory.list_by_place(), 12 * MIB);
+        let tiles: Vec<_> = shard.memory.tiles_by_place().collect();
         for tile in &tiles {
             let unlisted = Tile { number: None, ..*tile };
             assert_eq!(ends_in(&shard, tile), ends_in(&shard, &unlisted), "{tile:?}");
-            assert_eq!(shard.edges_of(tile), shard.edges_of(&unlisted), "{tile:?}");
+            assert_eq!(shard.memory.edges_of(tile), shard.memory.edges_of(&unlisted), "{tile:?}");
             let part = Tile { begin: tile.begin + MIB, ..*tile };
             assert_eq!(ends_in(&shard, &part), ends_in(&shard, &Tile { number: None, ..part }), "{part:?}");
             assert_ne!(ends_in(&shard, &part), ends_in(&shard, tile), "a page of it is free in part only");
-            assert_eq!(shard.edges_of(&part), shard.edges_of(&Tile { number: None, ..part }), "{part:?}");
+            assert_eq!(shard.memory.edges_of(&part), shard.memory.edges_of(&Tile { number: None, ..part }), "{part:?}");
         }
     }
 
     #[test]
     fn the_list_is_up_to_date_once_a_block_came_or_went() {
         let (mut shard, ..) = with_gaps(&[4, 4, 8]);
-        shard.list_by_place();
+        shard.memory.list_by_place();
         let block = shard.find_and_take(&want(8 * MIB), 0, OWN).expect("it is free").block;
-        assert_eq!(shard.list_by_place(), 4 * MIB);
+        assert_eq!(shard.memory.list_by_place(), 4 * MIB);
         free(&mut shard, block, 4);
         shard.tidied();
-        assert_eq!(shard.list_by_place(), 12 * MIB);
-        assert!(shard.tiles_by_place().map(|tile| (tile.begin, tile.end)).eq([(0, 4 * MIB), (8 * MIB, 16 * MIB)]));
+        assert_eq!(shard.memory.list_by_place(), 12 * MIB);
+        assert!(
+            shard.memory.tiles_by_place().map(|tile| (tile.begin, tile.end)).eq([(0, 4 * MIB), (8 * MIB, 16 * MIB)])
+        );
     }
 
     /// Blocks come and go at random places: what is kept of the last list is right.
@@ -274,9 +277,9 @@ mod tests {
                 free(&mut shard, block, 4);
             }
             shard.tidied();
-            shard.check_by_place();
-            shard.list_by_place();
-            most = most.max(shard.tiles_by_place().count());
+            shard.memory.check_by_place();
+            shard.memory.list_by_place();
+            most = most.max(shard.memory.tiles_by_place().count());
         }
         assert!(most > 6, "{most} free blocks at most");
     }
@@ -285,14 +288,14 @@ mod tests {
     #[test]
     fn where_a_page_went_away_the_pages_are_found_anew() {
         let (mut shard, slot, _) = with_gaps(&[4, 4]);
-        shard.list_by_place();
-        let tile = shard.tiles_by_place().next().expect("4 MiB are free");
-        let (at, mapping) = shard.pages_over(slot, tile.begin, tile.end).next().expect("it has a page");
+        shard.memory.list_by_place();
+        let tile = shard.memory.tiles_by_place().next().expect("4 MiB are free");
+        let (at, mapping) = shard.memory.pages_over(slot, tile.begin, tile.end).next().expect("it has a page");
         let place = Place { shard: shard.id(), slot, offset: at };
-        shard.page_unmapped(place, mapping.page);
-        shard.page_mapped(place, Mapping { page: PageId(77), ..mapping });
-        shard.list_by_place();
-        let tile = shard.tiles_by_place().next().expect("they still are");
+        shard.memory.page_unmapped(place, mapping.page);
+        shard.memory.page_mapped(place, Mapping { page: PageId(77), ..mapping });
+        shard.memory.list_by_place();
+        let tile = shard.memory.tiles_by_place().next().expect("they still are");
         assert_eq!(ends_in(&shard, &tile)[0].0, 77);
     }
 }

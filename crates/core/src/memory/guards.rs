@@ -13,12 +13,16 @@ use alloc::vec::Vec;
 
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 
-use super::Shard;
+use super::Memory;
 use crate::block::LastUse;
-use crate::block::{Block, State};
+use crate::block::State;
 use crate::books::Points;
 use crate::ids::{BlockId, Side, Slot};
 use crate::looks;
+
+/// The number of streams that are found to be behind before a request asks no more of them: a driver's query takes a
+/// microsecond. A stream that is done is not asked again before it frees memory once more, so it costs little.
+pub(crate) const BEHIND_MAX: usize = 8;
 
 /// A guarded part of a home.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,7 +51,7 @@ impl Requester {
 
 /// What a home has seen of the streams, by the number of the stream.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// The ticks that are known to be reached, and how many of the coordinator's news of that were seen.
     reached: Vec<Tick>,
     news: u64,
@@ -60,7 +64,7 @@ pub(super) struct Seen {
     grants: Vec<u64>,
     told: Vec<u64>,
     /// The number of streams that they went to.
-    pub(super) users: usize,
+    pub(crate) users: usize,
 }
 
 impl Seen {
@@ -70,7 +74,7 @@ impl Seen {
     }
 
     /// Notes that memory is free that was used up to a point.
-    pub(super) fn note_free(&mut self, point: Point) {
+    pub(crate) fn note_free(&mut self, point: Point) {
         let known = entry(&mut self.latest, point.stream, Tick::ZERO);
         *known = point.tick.max(*known);
         if !self.is_over(point) {
@@ -94,7 +98,7 @@ impl Seen {
         is_news
     }
 
-    pub(super) fn note_grant(&mut self, stream: StreamId) {
+    pub(crate) fn note_grant(&mut self, stream: StreamId) {
         let granted = entry(&mut self.grants, stream, 0);
         *granted += 1;
         self.users += usize::from(*granted == 1);
@@ -119,7 +123,7 @@ fn entry<T: Copy>(table: &mut Vec<T>, stream: StreamId, none: T) -> &mut T {
 ///
 /// Invariant: the parts do not overlap, and none is empty.
 #[derive(Default)]
-pub(super) struct Guards {
+pub(crate) struct Guards {
     parts: BTreeMap<(Slot, u64), Part>,
 }
 
@@ -172,26 +176,10 @@ impl Guards {
     }
 }
 
-impl Shard {
-    /// Makes a freed block free at once, for whoever comes after its user and these points of others. Returns whether
-    /// room for a peak ran out.
-    pub(crate) fn guard(&mut self, id: BlockId, points: Points, clock: u64) -> bool {
-        let Block { side, size, requested, state, .. } = self.blocks[id];
-        assert_eq!(state, State::Pending, "block {} is guarded", id.0);
-        self.note_retired(id);
-        self.blocks[id].waits = 0;
-        if self.is_opened(id) {
-            self.close_window(id, &points, clock);
-            return self.meter.retire(side, size, requested, Default::default());
-        }
-        self.used_by_others(id, points, false);
-        let change = self.join(id, clock);
-        self.meter.retire(side, size, requested, change)
-    }
-
+impl Memory {
     /// Notes that the memory of a block that is in no index was used by its user, at other addresses or not, and by
     /// others up to these points.
-    pub(super) fn used_by_others(&mut self, id: BlockId, mut points: Points, is_elsewhere: bool) {
+    pub(crate) fn used_by_others(&mut self, id: BlockId, mut points: Points, is_elsewhere: bool) {
         let loses_order = is_elsewhere && self.rules.alias_reuse != self.rules.reuse;
         if loses_order || !points.is_empty() {
             points.max(self.last_point(id));
@@ -201,7 +189,7 @@ impl Shard {
 
     /// Prepares blocks that are in no index for being joined. Where that would hide who has used a part of them, or
     /// that nobody uses a part any more, the record has each part by place from now on.
-    pub(super) fn part_users(&mut self, joined: [Option<BlockId>; 3]) {
+    pub(crate) fn part_users(&mut self, joined: [Option<BlockId>; 3]) {
         if let Some(point) = joined[1].and_then(|id| self.plain_point(id)) {
             self.seen.note_free(point);
         }
@@ -217,7 +205,7 @@ impl Shard {
     /// Returns the stream whose memory the whole of some blocks is, if one stream has used them alone and nothing is
     /// lost by saying so of all of them together: a stream's own work is in order, but another stream can have at once
     /// what nobody uses any more.
-    pub(super) fn common_user(&self, joined: [Option<BlockId>; 3]) -> Option<StreamId> {
+    pub(crate) fn common_user(&self, joined: [Option<BlockId>; 3]) -> Option<StreamId> {
         let in_order = self.rules.reuse == Reuse::InOrder;
         let (mut common, mut is_idle) = (None, None);
         for id in joined.into_iter().flatten() {
@@ -241,7 +229,7 @@ impl Shard {
     }
 
     /// Has the record say who has used a block, and no longer the block.
-    pub(super) fn record_user(&mut self, id: BlockId) {
+    pub(crate) fn record_user(&mut self, id: BlockId) {
         if let Some(point) = self.plain_point(id) {
             self.blocks[id].last_use = OVER;
             if !self.seen.is_over(point) {
@@ -263,7 +251,7 @@ impl Shard {
     }
 
     /// Returns the last use of some bytes of a free block as it counts for a stream, if that may have them at once.
-    pub(super) fn ready_use(&self, id: BlockId, range: (u64, u64), by: Requester) -> Option<LastUse> {
+    pub(crate) fn ready_use(&self, id: BlockId, range: (u64, u64), by: Requester) -> Option<LastUse> {
         let block = &self.blocks[id];
         if !block.used_elsewhere {
             let point = self.last_point(id);
@@ -295,7 +283,7 @@ impl Shard {
     }
 
     /// Returns the number of bytes of a block that several streams may still use.
-    pub(super) fn guarded_bytes(&self, id: BlockId) -> u64 {
+    pub(crate) fn guarded_bytes(&self, id: BlockId) -> u64 {
         let block = &self.blocks[id];
         if !block.used_elsewhere {
             return 0;
@@ -346,7 +334,7 @@ impl Shard {
     /// Marks the parts into which a marked block was cut: the front was handed out, and the rest may be guarded.
     #[cold]
     #[inline(never)]
-    pub(super) fn mark_rest(&mut self, front: BlockId) {
+    pub(crate) fn mark_rest(&mut self, front: BlockId) {
         let block = &mut self.blocks[front];
         block.used_elsewhere = false;
         let (slot, range, rest) = (block.slot, (block.offset, block.end()), block.next);
@@ -375,23 +363,12 @@ impl Shard {
         self.seen.news
     }
 
-    /// The number of streams that are found to be behind before a request asks no more of them: a driver's query takes
-    /// a microsecond. A stream that is done is not asked again before it frees memory once more, so it costs little.
-    pub const BEHIND_MAX: usize = 8;
-
-    /// Returns the streams that a plan asks before all else, where the shard is a home: see
-    /// [`Coordinator::answer`](crate::Coordinator::answer). They are asked in this order until
-    /// [`BEHIND_MAX`](Self::BEHIND_MAX) of them are found to be behind. Costs a look at each.
-    pub fn first_question(&mut self) -> Option<Vec<StreamId>> {
-        self.rules.moves_pages.then(|| self.tidied().streams_to_ask())
-    }
-
     /// Returns the streams that free memory may have to wait for, a bounded number, in the order of their turns.
     pub(crate) fn streams_to_ask(&mut self) -> Vec<StreamId> {
         let Seen { behind, ask_next, .. } = &mut self.seen;
         let by_turns = behind.range(*ask_next..).chain(behind.iter());
-        let asked: Vec<_> = by_turns.take(behind.len().min(32 * Self::BEHIND_MAX)).copied().collect();
-        *ask_next = asked.get(Self::BEHIND_MAX).copied().unwrap_or_default();
+        let asked: Vec<_> = by_turns.take(behind.len().min(32 * BEHIND_MAX)).copied().collect();
+        *ask_next = asked.get(BEHIND_MAX).copied().unwrap_or_default();
         asked
     }
 
@@ -423,7 +400,7 @@ impl Shard {
     }
 
     /// Verifies that guarded parts lie in marked free or claimed blocks.
-    pub(super) fn check_guards(&self) {
+    pub(crate) fn check_guards(&self) {
         for (&(slot, at), part) in &self.guards.parts {
             assert!(at == part.begin && at < part.end && !part.points.is_empty(), "at {at}: {part:?}");
             for id in self.tiles(slot) {
@@ -441,7 +418,7 @@ impl Shard {
 }
 
 /// The last use of memory that was used, where the record has by whom, or that is over.
-pub(super) const OVER: LastUse = LastUse::at(Tick::ZERO);
+pub(crate) const OVER: LastUse = LastUse::at(Tick::ZERO);
 
 #[cfg(test)]
 mod tests {
@@ -452,6 +429,7 @@ mod tests {
     use millpond_backend::{StreamId, Tick};
 
     use super::*;
+    use crate::shard::Shard;
 
     const SLOT: Slot = Slot(1);
 
@@ -470,11 +448,11 @@ mod tests {
     /// Where many streams are behind, each question begins with others, as a few that are behind end it.
     #[test]
     fn many_streams_are_asked_by_turns() {
-        let (mut shard, _) = crate::shard::home::tests::bare();
+        let (mut shard, _) = crate::memory::home::tests::bare();
         let note = |shard: &mut Shard, streams: core::ops::Range<u32>| {
-            streams.for_each(|stream| shard.seen.note_free(Point { stream: StreamId(stream), tick: Tick(1) }));
+            streams.for_each(|stream| shard.memory.seen.note_free(Point { stream: StreamId(stream), tick: Tick(1) }));
         };
-        let asked = |shard: &mut Shard| shard.streams_to_ask().iter().map(|stream| stream.0).collect::<Vec<_>>();
+        let asked = |shard: &mut Shard| shard.memory.streams_to_ask().iter().map(|stream| stream.0).collect::<Vec<_>>();
         note(&mut shard, 3..6);
         assert_eq!([asked(&mut shard), asked(&mut shard)], [vec![3, 4, 5], vec![3, 4, 5]], "all of a few");
         note(&mut shard, 6..23);

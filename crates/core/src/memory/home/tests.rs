@@ -7,10 +7,13 @@ use millpond_backend::{PageCaps, Point, Reuse, Tick};
 
 use super::*;
 use crate::ids::{PageId, Place, PoolId, SegmentId, ShardId};
+use crate::memory::{Arrival, Requester, Rules};
 use crate::segment::{Mapping, Role};
 use crate::settings::{self, Policy, Settings};
-use crate::shard::{Arrival, Freed, Requester, Rules};
+use crate::shard::Freed;
+use crate::shard::{Grant, Shard};
 use crate::size::Sizes;
+use crate::size::Want;
 use crate::units::MIB;
 
 pub(crate) const SMALL: u64 = MIB / 2;
@@ -28,10 +31,10 @@ pub(crate) fn want(bytes: u64) -> Want {
 
 /// Adds a range of 64 MiB.
 pub(crate) fn add_range(shard: &mut Shard, has_windows: bool) -> Slot {
-    let slot = shard.promise();
+    let slot = shard.memory.promise();
     let (id, bytes, page_bytes) = (SegmentId(u64::from(slot.0)), 64 * MIB, 2 * MIB);
     let arrival = Arrival { id, base: 0, bytes, side: Side::Large, page_bytes, shared: true, has_windows };
-    shard.adopt(slot, arrival);
+    shard.memory.adopt(slot, arrival);
     slot
 }
 
@@ -49,7 +52,7 @@ pub(crate) fn map(shard: &mut Shard, slot: Slot, (begin, end): (u64, u64), role:
     for offset in (begin..end).step_by(2 << 20) {
         let page = PageId((offset / (2 * MIB)) as u32);
         let mapping = Mapping { page, birth: 0, bytes: 2 * MIB, role };
-        shard.page_mapped(Place { shard: ShardId(0), slot, offset }, mapping);
+        shard.memory.page_mapped(Place { shard: ShardId(0), slot, offset }, mapping);
     }
 }
 
@@ -62,9 +65,9 @@ pub(crate) fn grow(shard: &mut Shard, bytes: u64, joins: bool) -> Grant {
 pub(crate) fn grow_for(shard: &mut Shard, bytes: u64, joins: bool, stream: StreamId) -> Grant {
     let request = want(bytes);
     let length = if request.side == Side::Small { 2 * MIB } else { request.rounded };
-    let growth = shard.growth(length, joins).unwrap_or_else(|| panic!("{bytes} bytes fit nowhere"));
+    let growth = shard.memory.growth(length, joins).unwrap_or_else(|| panic!("{bytes} bytes fit nowhere"));
     let missing = growth.missing.next_multiple_of(2 * MIB);
-    let ground = shard.claim_growth(&growth, missing).unwrap_or_else(|| panic!("{growth:?} is as it was"));
+    let ground = shard.memory.claim_growth(&growth, missing).unwrap_or_else(|| panic!("{growth:?} is as it was"));
     map(shard, growth.slot, (growth.begin, growth.begin + missing), Role::Home);
     let grant = shard.serve_growth(ground, &request, 0, (stream, LastUse::NEVER));
     settle(shard);
@@ -98,13 +101,13 @@ fn free_places(shard: &Shard) -> Vec<(u64, u64)> {
 #[test]
 fn a_home_grows_behind_its_last_free_block() {
     let (mut shard, slot, _) = with_gaps(&[4, 4, 6]);
-    let growth = shard.growth(10 * MIB, true).expect("there are addresses");
+    let growth = shard.memory.growth(10 * MIB, true).expect("there are addresses");
     assert_eq!((growth.slot, growth.begin, growth.missing), (slot, 14 * MIB, 4 * MIB), "6 MiB are free in front");
-    let enough = shard.growth(6 * MIB, true).expect("there are addresses");
+    let enough = shard.memory.growth(6 * MIB, true).expect("there are addresses");
     assert_eq!((enough.slot, enough.begin, enough.missing, enough.before), (slot, 14 * MIB, 6 * MIB, None));
-    let alone = shard.growth(10 * MIB, false).expect("there are addresses");
+    let alone = shard.memory.growth(10 * MIB, false).expect("there are addresses");
     assert_eq!((alone.begin, alone.missing, alone.before), (14 * MIB, 10 * MIB, None));
-    assert_eq!(shard.growth(57 * MIB, true), None, "50 are left, behind 6");
+    assert_eq!(shard.memory.growth(57 * MIB, true), None, "50 are left, behind 6");
     let grant = grow(&mut shard, 10 * MIB, true);
     assert_eq!(grant.offset, 8 * MIB);
     assert_eq!(free_places(&shard), [(0, 4)]);
@@ -116,14 +119,16 @@ fn a_home_grows_behind_its_last_free_block() {
 fn a_home_grows_only_where_it_is_as_it_was_seen() {
     for change in 0..3 {
         let (mut shard, _, _) = with_gaps(&[4, 4, 6]);
-        let growth = shard.growth(10 * MIB, true).expect("there are addresses");
+        let growth = shard.memory.growth(10 * MIB, true).expect("there are addresses");
         match change {
             0 => drop(shard.find_and_take(&want(6 * MIB), 0, OWN)),
             1 => drop((0..2).map(|_| shard.find_and_take(&want(4 * MIB), 0, OWN)).count()),
-            _ => drop(shard.claim_growth(&shard.growth(2 * MIB, false).expect("there are addresses"), 2 * MIB)),
+            _ => drop(
+                shard.memory.claim_growth(&shard.memory.growth(2 * MIB, false).expect("there are addresses"), 2 * MIB),
+            ),
         }
         settle(&mut shard);
-        assert_eq!(shard.claim_growth(&growth, 4 * MIB), None, "change {change}");
+        assert_eq!(shard.memory.claim_growth(&growth, 4 * MIB), None, "change {change}");
         settle(&mut shard);
     }
 }
@@ -133,14 +138,14 @@ fn a_home_grows_only_where_it_is_as_it_was_seen() {
 fn what_has_arrived_of_a_growth_is_free() {
     for backed in [0, 2, 4, 6] {
         let (mut shard, slot, _) = with_gaps(&[4, 4]);
-        let growth = shard.growth(6 * MIB, true).expect("there are addresses");
-        let ground = shard.claim_growth(&growth, 6 * MIB).expect("it is as it was");
+        let growth = shard.memory.growth(6 * MIB, true).expect("there are addresses");
+        let ground = shard.memory.claim_growth(&growth, 6 * MIB).expect("it is as it was");
         map(&mut shard, slot, (8 * MIB, (8 + backed) * MIB), Role::Home);
-        shard.keep_backed(ground.gap, backed * MIB, LastUse::NEVER, [0; 2]);
+        shard.memory.keep_backed(ground.gap, backed * MIB, LastUse::NEVER, [0; 2]);
         settle(&mut shard);
         let expected = if backed == 0 { vec![(0, 4)] } else { vec![(0, 4), (8, 8 + backed)] };
         assert_eq!(free_places(&shard), expected);
-        let again = shard.growth(50 * MIB, true).expect("all addresses");
+        let again = shard.memory.growth(50 * MIB, true).expect("all addresses");
         assert_eq!((again.begin, again.missing), ((8 + backed) * MIB, (50 - backed) * MIB));
     }
 }
@@ -151,14 +156,14 @@ fn a_part_of_a_free_block_goes_away_and_comes_home() {
     for (begin, end, left) in [(0, 4, vec![]), (0, 1, vec![(1, 4)]), (3, 4, vec![(0, 3)]), (1, 3, vec![(0, 1), (3, 4)])]
     {
         let (mut shard, _, ids) = with_gaps(&[4, 4]);
-        let part = shard.claim_part(&shard.tile(ids[0]), begin * MIB, end * MIB);
+        let part = shard.memory.claim_part(&shard.memory.tile(ids[0]), begin * MIB, end * MIB);
         let Claimed { block: part, points, .. } = part.expect("it is free");
         assert_eq!(points.into_vec(), [point(0, 3)]);
         settle(&mut shard);
-        shard.goes_away(part);
+        shard.memory.goes_away(part);
         settle(&mut shard);
         assert_eq!(free_places(&shard), left);
-        shard.comes_home(part, point(0, 7), &Points::default(), 0);
+        shard.memory.comes_home(part, point(0, 7), &Points::default(), 0);
         settle(&mut shard);
         let tiles = shard.tiles_now();
         assert_eq!(tiles.len(), 1, "it has joined: {tiles:?}");
@@ -175,10 +180,10 @@ fn a_slab_begins_at_a_multiple_of_its_length() {
     free(&mut shard, rest, 5);
     let small = shard.take_slab(&want(SMALL), 0, OWN).expect("a slab");
     settle(&mut shard);
-    assert_eq!((small.offset, shard.small_bytes()), (4 * MIB, 2 * MIB));
+    assert_eq!((small.offset, shard.memory.small_bytes()), (4 * MIB, 2 * MIB));
     assert_eq!(free_places(&shard), [(3, 4), (6, 10)]);
     free(&mut shard, small.block, 6);
-    assert_eq!((shard.small_bytes(), free_places(&shard)), (0, vec![(3, 10)]));
+    assert_eq!((shard.memory.small_bytes(), free_places(&shard)), (0, vec![(3, 10)]));
     free(&mut shard, front, 6);
     assert_eq!(free_places(&shard), [(0, 10)]);
 }
@@ -190,17 +195,17 @@ fn a_slab_that_another_stream_uses_is_passed_over() {
     let whole = grow(&mut shard, 6 * MIB, true).block;
     free(&mut shard, whole, 3);
     let (part, other) = (2 * MIB, StreamId(1));
-    let claimed = shard.claim_part(&shard.tile(whole), part, part + MIB / 4).expect("it is free");
+    let claimed = shard.memory.claim_part(&shard.memory.tile(whole), part, part + MIB / 4).expect("it is free");
     assert_eq!((claimed.points.into_vec(), claimed.is_fresh), (vec![point(0, 3)], false));
-    shard.put_guards(claimed.block, [point(1, 9)].into_iter().collect());
-    shard.unclaim(claimed.block, [0; 2]);
+    shard.memory.put_guards(claimed.block, [point(1, 9)].into_iter().collect());
+    shard.memory.unclaim(claimed.block, [0; 2]);
     settle(&mut shard);
     let slab = |shard: &mut Shard, by| shard.take_slab(&want(SMALL), 0, by).map(|grant| grant.offset);
     assert_eq!(slab(&mut shard, OWN), Some(0));
     assert_eq!(slab(&mut shard, OWN), None, "what is left begins with what another stream uses");
     let other = Requester::in_order(other);
     assert_eq!(slab(&mut shard, other), None, "behind its own part it has what the first stream used");
-    shard.see_reached([point(0, 3)].into_iter(), 1);
+    shard.memory.see_reached([point(0, 3)].into_iter(), 1);
     assert_eq!(slab(&mut shard, OWN), None, "the other stream is not done");
     assert_eq!(slab(&mut shard, other), Some(2 * MIB));
     settle(&mut shard);
@@ -219,12 +224,12 @@ fn whole_slabs_in_a_free_block_go_back_and_parts_stay() {
         grant.block
     };
     let blocks: Vec<_> = (0..12).map(|_| small(&mut shard)).collect();
-    assert_eq!((shard.small_bytes(), free_places(&shard)), (6 * MIB, vec![]));
+    assert_eq!((shard.memory.small_bytes(), free_places(&shard)), (6 * MIB, vec![]));
     // All but the first and the last of twelve: only the middle slab is whole.
     blocks[1..11].iter().for_each(|&id| free(&mut shard, id, 4));
-    assert_eq!((shard.small_bytes(), free_places(&shard)), (4 * MIB, vec![(2, 4)]));
+    assert_eq!((shard.memory.small_bytes(), free_places(&shard)), (4 * MIB, vec![(2, 4)]));
     free(&mut shard, blocks[0], 4);
-    assert_eq!((shard.small_bytes(), free_places(&shard)), (2 * MIB, vec![(0, 4)]));
+    assert_eq!((shard.memory.small_bytes(), free_places(&shard)), (2 * MIB, vec![(0, 4)]));
     free(&mut shard, blocks[11], 4);
-    assert_eq!((shard.small_bytes(), free_places(&shard)), (0, vec![(0, 6)]));
+    assert_eq!((shard.memory.small_bytes(), free_places(&shard)), (0, vec![(0, 6)]));
 }

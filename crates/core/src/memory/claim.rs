@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use millpond_backend::{Point, Reuse, StreamId};
 
-use super::Shard;
+use super::Memory;
 use crate::block::LastUse;
 use crate::block::{Block, State};
 use crate::ids::{BlockId, Place, SegmentId, Side, Slot};
@@ -41,7 +41,7 @@ pub(crate) struct Growing {
     pub(crate) is_short: bool,
 }
 
-impl Shard {
+impl Memory {
     /// Takes a free block out of the index.
     pub(crate) fn claim(&mut self, id: BlockId) {
         let block = &self.blocks[id];
@@ -130,13 +130,13 @@ impl Shard {
         if self.segments[slot].has_windows { &mut self.vacant } else { &mut self.pools[side.index()].unmapped }
     }
 
-    pub(super) fn list_unmapped(&mut self, id: BlockId) {
+    pub(crate) fn list_unmapped(&mut self, id: BlockId) {
         let key = self.unmapped_key(id);
         self.blocks[id].state = State::Unmapped;
         self.unmapped_of(id).insert(key);
     }
 
-    pub(super) fn unlist_unmapped(&mut self, id: BlockId) {
+    pub(crate) fn unlist_unmapped(&mut self, id: BlockId) {
         let key = self.unmapped_key(id);
         assert!(self.unmapped_of(id).remove(&key), "block {} is not listed as unmapped", id.0);
     }
@@ -163,7 +163,7 @@ impl Shard {
 
     /// Cuts a block that is in no index behind its first `bytes`. The rest is a copy with its own offset and size, and
     /// is in no index either. Returns the rest.
-    pub(super) fn cut(&mut self, id: BlockId, bytes: u64) -> BlockId {
+    pub(crate) fn cut(&mut self, id: BlockId, bytes: u64) -> BlockId {
         let front = &mut self.blocks[id];
         debug_assert!(bytes > 0 && bytes < front.size);
         let rest =
@@ -390,23 +390,5 @@ impl Shard {
     pub(crate) fn least_to_map(&self, want: &Want, unit: u64) -> u64 {
         let anew = want.rounded.div_ceil(unit).saturating_mul(unit);
         self.runs(want, unit).map(|(_, bytes)| bytes).min().unwrap_or(anew)
-    }
-
-    /// Hands out a block that the plan has claimed, whole or in part, to a stream, with the last use that counts there.
-    /// What was freed after it meanwhile joins what is left of it.
-    pub(crate) fn serve(&mut self, id: BlockId, want: &Want, clock: u64, to: (StreamId, LastUse)) -> super::Grant {
-        if !self.rules.moves_pages {
-            self.absorb_behind(id);
-            return self.hand_out(id, want, clock);
-        }
-        let grant = self.hand_out(id, want, clock);
-        let is_free = |id: &BlockId| self.is_free_on(*id, want.side);
-        if let Some(rest) = self.blocks[id].next.some().filter(is_free)
-            && self.blocks[rest].next.some().is_some_and(|behind| is_free(&behind))
-        {
-            self.unlist(rest);
-            self.join(rest, clock);
-        }
-        self.granted(grant, to)
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::Shard;
+use super::Memory;
 use crate::block::{Block, State};
 use crate::ids::{BlockId, PageId, Place, SegmentId, Side, Slot};
 use crate::mapped::Mappings;
@@ -24,7 +24,7 @@ pub(crate) struct Arrival {
     pub(crate) has_windows: bool,
 }
 
-impl Shard {
+impl Memory {
     /// Reserves a slot for a segment that a plan is about to get from the driver.
     pub(crate) fn promise(&mut self) -> Slot {
         self.segments.promise()
@@ -168,9 +168,10 @@ mod tests {
 
     use super::*;
     use crate::ids::{PageId, PoolId, ShardId};
+    use crate::memory::Rules;
     use crate::segment::{Mapping, Role};
     use crate::settings::{Growth, Policy, Settings};
-    use crate::shard::Rules;
+    use crate::shard::Shard;
 
     const RANGE: SegmentId = SegmentId(7);
 
@@ -178,9 +179,9 @@ mod tests {
     fn with_range() -> (Shard, Slot) {
         let settings = Settings { policy: Policy::paged(Growth::Tight), ..Settings::default() };
         let mut shard = Shard::new(ShardId(0), StreamId(0), PoolId::default(), Rules::new(&settings, Reuse::InOrder));
-        let slot = shard.promise();
+        let slot = shard.memory.promise();
         let (side, page_bytes) = (Side::Large, 2 << 20);
-        shard.adopt(
+        shard.memory.adopt(
             slot,
             Arrival { id: RANGE, base: 0, bytes: 64 << 20, side, page_bytes, shared: true, has_windows: false },
         );
@@ -190,16 +191,16 @@ mod tests {
     #[test]
     fn a_range_without_memory_is_forgotten() {
         let (mut shard, slot) = with_range();
-        assert_eq!(shard.forget_empty(slot, RANGE), Some(64 << 20));
-        assert!(shard.segments.get(slot).is_none());
+        assert_eq!(shard.memory.forget_empty(slot, RANGE), Some(64 << 20));
+        assert!(shard.memory.segments.get(slot).is_none());
     }
 
     /// Another range may have got the slot of the one that was emptied.
     #[test]
     fn a_range_of_another_number_stays() {
         let (mut shard, slot) = with_range();
-        assert_eq!(shard.forget_empty(slot, SegmentId(6)), None);
-        assert_eq!(shard.segments[slot].id, RANGE);
+        assert_eq!(shard.memory.forget_empty(slot, SegmentId(6)), None);
+        assert_eq!(shard.memory.segments[slot].id, RANGE);
     }
 
     /// A page whose work is not over stays mapped at its old place, although the block there is unmapped.
@@ -207,7 +208,7 @@ mod tests {
     fn a_range_with_an_old_mapping_stays() {
         let (mut shard, slot) = with_range();
         let old = Mapping { page: PageId(0), birth: 0, bytes: 2 << 20, role: Role::Home };
-        shard.segments[slot].mappings.insert(0, old);
-        assert_eq!(shard.forget_empty(slot, RANGE), None);
+        shard.memory.segments[slot].mappings.insert(0, old);
+        assert_eq!(shard.memory.forget_empty(slot, RANGE), None);
     }
 }

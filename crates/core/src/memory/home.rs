@@ -2,12 +2,11 @@
 
 use millpond_backend::{Point, StreamId};
 
-use super::{Claimed, Grant, Shard, Tile};
+use super::{Claimed, Memory, Tile};
 use crate::block::LastUse;
 use crate::block::State;
 use crate::books::Points;
 use crate::ids::{BlockId, Side, Slot};
-use crate::size::Want;
 
 /// A place where a home can grow so that a request is served there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,9 +31,9 @@ pub(crate) struct Ground {
     pub(crate) gap: BlockId,
 }
 
-impl Shard {
+impl Memory {
     /// Moves a claimed block of the large side to the small one, where it is a stream's.
-    pub(super) fn becomes_slab(&mut self, id: BlockId, stream: StreamId) {
+    pub(crate) fn becomes_slab(&mut self, id: BlockId, stream: StreamId) {
         if self.blocks[id].user != stream {
             // The stream may still have to come after whoever used it.
             self.record_user(id);
@@ -45,7 +44,7 @@ impl Shard {
     }
 
     /// Moves a claimed block of the small side to the large one.
-    pub(super) fn leaves_slab(&mut self, id: BlockId) {
+    pub(crate) fn leaves_slab(&mut self, id: BlockId) {
         self.blocks[id].side = Side::Large;
         self.small_bytes -= self.blocks[id].size;
         if self.small_bytes == 0 {
@@ -90,20 +89,6 @@ impl Shard {
         Some(Ground { before, gap })
     }
 
-    /// Joins what a plan has claimed and backed, and hands it out on the side of the request.
-    pub(crate) fn serve_growth(&mut self, ground: Ground, want: &Want, clock: u64, to: (StreamId, LastUse)) -> Grant {
-        let whole = match ground.before {
-            Some(before) => self.absorb(before.block, ground.gap),
-            None => ground.gap,
-        };
-        if want.side == Side::Small {
-            // The rest of the slab is free for other small blocks.
-            self.becomes_slab(whole, to.0);
-        }
-        // A free block in front that the plan has not claimed stays as it is: the block that is handed out follows it.
-        self.serve(whole, want, clock, to)
-    }
-
     /// Notes that claimed memory is in use through a window from now on.
     pub(crate) fn goes_away(&mut self, id: BlockId) {
         let block = &mut self.blocks[id];
@@ -117,7 +102,7 @@ impl Shard {
     /// # Panics
     ///
     /// If it was not away.
-    pub(super) fn comes_home(&mut self, id: BlockId, used: Point, points: &Points, clock: u64) {
+    pub(crate) fn comes_home(&mut self, id: BlockId, used: Point, points: &Points, clock: u64) {
         let block = &mut self.blocks[id];
         assert_eq!(block.state, State::Away, "block {} comes home", id.0);
         (block.user, block.last_use) = (used.stream, LastUse::at(used.tick));
@@ -126,7 +111,7 @@ impl Shard {
     }
 
     /// Returns where the first slab of a free block of the large side begins. Segments have no slabs.
-    pub(super) fn first_slab(&self, id: BlockId) -> Option<u64> {
+    pub(crate) fn first_slab(&self, id: BlockId) -> Option<u64> {
         let block = &self.blocks[id];
         block.expandable.then(|| self.slab_in((block.offset, block.end()))).flatten()
     }
@@ -152,7 +137,7 @@ impl Shard {
     /// Returns whether a block is the first one of a slab of `whole` bytes that is free but for it, and a small request
     /// would get that slab if the block were freed and the slab given back. Returns `false` also where that would be
     /// costly to find out.
-    pub(super) fn would_get_slab(&self, id: BlockId, whole: u64) -> bool {
+    pub(crate) fn would_get_slab(&self, id: BlockId, whole: u64) -> bool {
         let (slab, block) = (self.rules.slab, &self.blocks[id]);
         if whole != slab || !block.offset.is_multiple_of(slab) {
             return false;
@@ -186,7 +171,7 @@ impl Shard {
     /// Gives back to the large side what [`returnable`](Self::returnable) names of a block of the small side that is in
     /// no index. Returns whether it has given anything.
     #[inline(never)]
-    pub(super) fn gives_slabs(&mut self, id: BlockId) -> bool {
+    pub(crate) fn gives_slabs(&mut self, id: BlockId) -> bool {
         let Some((begin, end)) = self.returnable(id) else { return false };
         let block = &mut self.blocks[id];
         block.state = State::Claimed;
@@ -200,7 +185,7 @@ impl Shard {
 
     /// Returns what of a free block of the small side belongs to the large side: its whole slabs. A restored block may
     /// have left a part of a slab to either side: that goes back where no small block is next to it.
-    pub(super) fn returnable(&self, id: BlockId) -> Option<(u64, u64)> {
+    pub(crate) fn returnable(&self, id: BlockId) -> Option<(u64, u64)> {
         let (slab, block) = (self.rules.slab, &self.blocks[id]);
         let is_small = |id: BlockId| id.some().is_some_and(|id| self.blocks[id].side == Side::Small);
         let begin = if is_small(block.prev) { block.offset.next_multiple_of(slab) } else { block.offset };
@@ -241,4 +226,4 @@ impl Shard {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

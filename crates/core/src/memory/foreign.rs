@@ -11,9 +11,9 @@ use alloc::vec::Vec;
 
 use millpond_backend::StreamId;
 
+use super::Memory;
 use crate::ids::{BlockId, Slot};
 use crate::settings::Scrub;
-use crate::shard::Shard;
 
 /// The parts of a shard's segments that a stream has: the slot and the offset of each, with its end and that stream.
 ///
@@ -28,7 +28,7 @@ impl Owners {
     }
 
     /// Notes that a stream has the range.
-    fn give(&mut self, slot: Slot, (mut begin, mut end): (u64, u64), stream: StreamId) {
+    pub(crate) fn give(&mut self, slot: Slot, (mut begin, mut end): (u64, u64), stream: StreamId) {
         self.take(slot, (begin, end));
         // The part is joined with those that it touches, so that parts stay few.
         let before = self.0.range((slot, 0)..(slot, begin)).next_back().map(|(&(_, start), &part)| (start, part));
@@ -68,7 +68,7 @@ impl Owners {
     }
 
     /// Returns the parts of the range that a stream does not have, as begin and end, the last one first.
-    fn foreign_to(&self, slot: Slot, (begin, end): (u64, u64), stream: StreamId) -> Vec<(u64, u64)> {
+    pub(crate) fn foreign_to(&self, slot: Slot, (begin, end): (u64, u64), stream: StreamId) -> Vec<(u64, u64)> {
         let (mut foreign, mut until) = (Vec::new(), end);
         for (start, stop, _) in self.parts(slot, (begin, end)).into_iter().filter(|&(_, _, owner)| owner == stream) {
             if stop < until {
@@ -92,7 +92,7 @@ impl Owners {
     }
 }
 
-impl Shard {
+impl Memory {
     /// Notes that memory has come from the driver, whoever had it there.
     pub(crate) fn note_foreign(&mut self, slot: Slot, offset: u64, bytes: u64) {
         if let Some(owners) = &mut self.owners {
@@ -100,29 +100,8 @@ impl Shard {
         }
     }
 
-    /// Returns the parts of a block granted for a stream that must be overwritten before the program gets it, each as
-    /// an offset in the segment and a length in bytes.
-    pub fn to_scrub(&self, slot: Slot, offset: u64, bytes: u64, stream: StreamId) -> Vec<(u64, u64)> {
-        match (self.rules.scrub, &self.owners) {
-            (Scrub::OtherStreams, Some(owners)) => {
-                let foreign = owners.foreign_to(slot, (offset, offset + bytes), stream).into_iter();
-                foreign.map(|(start, stop)| (start, stop - start)).collect()
-            }
-            (Scrub::Off, _) => Vec::new(),
-            _ => [(offset, bytes)].into(),
-        }
-    }
-
-    /// Notes that all that is foreign to a stream of a block granted for it was overwritten: the stream may read what
-    /// it holds from now on.
-    pub fn scrubbed(&mut self, slot: Slot, offset: u64, bytes: u64, stream: StreamId) {
-        if let Some(owners) = &mut self.owners {
-            owners.give(slot, (offset, offset + bytes), stream);
-        }
-    }
-
     /// Notes that a block was handed out for its user as it is: no other stream has it from now on.
-    pub(super) fn was_not_scrubbed(&mut self, id: BlockId) {
+    pub(crate) fn was_not_scrubbed(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         if let Some(owners) = &mut self.owners {
             for (start, stop) in owners.foreign_to(block.slot, (block.offset, block.end()), block.user) {
@@ -132,7 +111,7 @@ impl Shard {
     }
 
     /// Notes that a block in a window shows this memory.
-    pub(super) fn note_window(&mut self, id: BlockId, pieces: &[BlockId]) {
+    pub(crate) fn note_window(&mut self, id: BlockId, pieces: &[BlockId]) {
         let Some(owners) = &mut self.owners else { return };
         let window = &self.blocks[id];
         let mut at = window.offset;
@@ -143,7 +122,7 @@ impl Shard {
     }
 
     /// Notes that the memory behind a block in a window goes home as the window has left it.
-    pub(super) fn note_window_shut(&mut self, id: BlockId, pieces: &[BlockId]) {
+    pub(crate) fn note_window_shut(&mut self, id: BlockId, pieces: &[BlockId]) {
         let Some(owners) = &mut self.owners else { return };
         let window = &self.blocks[id];
         let mut at = window.offset;

@@ -1,0 +1,185 @@
+//! How blocks are cut and joined.
+
+use core::mem;
+
+use super::Memory;
+use crate::block::{Block, State};
+use crate::ids::{BlockId, Side};
+use crate::memory::OVER;
+use crate::meter::SplitChange;
+use crate::plant::Plant;
+
+impl Memory {
+    /// Merges a block with its free neighbours and puts the whole into the index. Returns the net change of
+    /// `inactive_split`, which PyTorch books in one step.
+    #[inline(always)]
+    pub(crate) fn join(&mut self, id: BlockId, clock: u64) -> SplitChange {
+        if self.rules.moves_pages {
+            return self.join_at_home(id, clock);
+        }
+        let Self { blocks, pools, rules, .. } = self;
+        let Block { size, side, mut last_use, mut prev, mut next, expandable, mut used_elsewhere, .. } = blocks[id];
+        let index = &mut pools[side.index()].free;
+        let (mut whole, mut pieces, mut absorbed) = (id, 1, 0);
+        if let Some(before) = blocks.get_mut(prev)
+            && before.state == State::Free
+            && before.side == side
+        {
+            index.remove(prev, before.size);
+            absorbed += before.size;
+            used_elsewhere |= before.used_elsewhere;
+            last_use = last_use.max(before.last_use);
+            pieces -= 1;
+            whole = mem::replace(&mut prev, before.prev);
+            blocks.remove(id);
+        }
+        if let Some(behind) = blocks.get_mut(next)
+            && behind.state == State::Free
+            && behind.side == side
+            && !rules.planted.is(Plant::MissedMerge)
+        {
+            index.remove(next, behind.size);
+            absorbed += behind.size;
+            used_elsewhere |= behind.used_elsewhere;
+            last_use = last_use.max(behind.last_use);
+            pieces -= 1;
+            let gone = mem::replace(&mut next, behind.next);
+            blocks.remove(gone);
+        }
+        if let Some(behind) = blocks.get_mut(next) {
+            behind.prev = whole;
+        }
+        let block = &mut blocks[whole];
+        block.size = size + absorbed;
+        block.last_use = last_use;
+        block.used_elsewhere = used_elsewhere;
+        block.next = next;
+        block.state = State::Free;
+        block.age = clock;
+        self.list(whole, size + absorbed, side);
+        if expandable {
+            SplitChange::default()
+        } else if prev == BlockId::NONE && next == BlockId::NONE {
+            // The segment is whole again: the pieces are gone, and the whole is not counted as one.
+            SplitChange { blocks: pieces - 1, bytes: -(absorbed as i64) }
+        } else {
+            SplitChange { blocks: pieces, bytes: size as i64 }
+        }
+    }
+
+    /// Does the work of [`join`](Self::join) in a home, where blocks have users.
+    pub(crate) fn join_at_home(&mut self, id: BlockId, clock: u64) -> SplitChange {
+        let Block { size: alone, side, expandable, .. } = self.blocks[id];
+        let (before, behind) = (self.free_before(id), self.free_behind(id));
+        let behind = behind.filter(|_| !self.rules.planted.is(Plant::MissedMerge));
+        before.into_iter().chain(behind).for_each(|neighbour| self.unlist(neighbour));
+        self.part_users([before, Some(id), behind]);
+        let (mut whole, mut pieces) = (id, 1);
+        if let Some(before) = before {
+            whole = self.absorb(before, id);
+            pieces -= 1;
+        }
+        if let Some(behind) = behind {
+            self.absorb(whole, behind);
+            pieces -= 1;
+        }
+        let block = &mut self.blocks[whole];
+        block.state = State::Free;
+        block.age = clock;
+        let (size, is_split) = (block.size, block.is_split());
+        if expandable && side == Side::Small && size >= self.gives_from && self.gives_slabs(whole) {
+            return SplitChange::default();
+        }
+        self.list(whole, size, side);
+        if expandable {
+            SplitChange::default()
+        } else if is_split {
+            SplitChange { blocks: pieces, bytes: alone as i64 }
+        } else {
+            // The segment is whole again: the pieces are gone, and the whole is not counted as one.
+            SplitChange { blocks: pieces - 1, bytes: -((size - alone) as i64) }
+        }
+    }
+
+    /// Joins two neighbours, neither of which is in an index. The lower one remains.
+    #[inline(always)]
+    pub(crate) fn absorb(&mut self, low: BlockId, high: BlockId) -> BlockId {
+        let gone = &self.blocks[high];
+        debug_assert_eq!(gone.prev, low, "blocks that are no neighbours are joined");
+        let (size, last_use, behind, used_elsewhere) = (gone.size, gone.last_use, gone.next, gone.used_elsewhere);
+        let block = &mut self.blocks[low];
+        block.used_elsewhere |= used_elsewhere;
+        block.size += size;
+        block.last_use = block.last_use.max(last_use);
+        block.next = behind;
+        if let Some(behind) = behind.some() {
+            self.blocks[behind].prev = low;
+        }
+        self.blocks.remove(high);
+        low
+    }
+
+    /// Puts a claimed block back into the index, joined with its free neighbours. Without any effect on counters:
+    /// only expandable blocks are claimed in part, and those are not counted as split.
+    pub(crate) fn unclaim(&mut self, id: BlockId, clocks: [u64; 2]) {
+        debug_assert_eq!(self.blocks[id].state, State::Claimed);
+        let clock = clocks[self.blocks[id].side.index()];
+        self.join(id, clock);
+    }
+
+    /// Returns the change in `inactive_split` that joining a block with its free neighbours will make.
+    #[inline(never)]
+    pub(crate) fn change_by_join(&self, id: BlockId) -> SplitChange {
+        let block = &self.blocks[id];
+        if block.expandable {
+            return SplitChange::default();
+        }
+        let mut change = SplitChange { blocks: 1, bytes: block.size as i64 };
+        let (mut prev, mut next) = (block.prev, block.next);
+        let mut absorbed = 0;
+        if let Some(before) = self.free_before(id) {
+            change.blocks -= 1;
+            absorbed += self.blocks[before].size;
+            prev = self.blocks[before].prev;
+        }
+        if let Some(behind) = self.free_behind(id) {
+            change.blocks -= 1;
+            absorbed += self.blocks[behind].size;
+            next = self.blocks[behind].next;
+        }
+        if prev == BlockId::NONE && next == BlockId::NONE {
+            // The segment is whole again: the pieces are gone, and the whole is not counted as one.
+            change.blocks -= 1;
+            change.bytes = -(absorbed as i64);
+        }
+        change
+    }
+
+    /// Returns the free block that a block would be joined with in front, if it were free.
+    #[inline(always)]
+    pub(crate) fn free_before(&self, id: BlockId) -> Option<BlockId> {
+        let block = &self.blocks[id];
+        block.prev.some().filter(|&before| self.is_free_on(before, block.side) && self.is_within_slab(id))
+    }
+
+    /// Returns the free block that a block would be joined with behind, if it were free.
+    #[inline(always)]
+    pub(crate) fn free_behind(&self, id: BlockId) -> Option<BlockId> {
+        let block = &self.blocks[id];
+        block.next.some().filter(|&behind| self.is_free_on(behind, block.side) && self.is_within_slab(behind))
+    }
+
+    /// Leaves the free block behind a put-off one as it is once the two were joined and cut again: it is the stream's,
+    /// and where others have used it, the record has that by place.
+    pub(crate) fn cut_off(&mut self, id: BlockId, behind: BlockId) {
+        let is_common = !self.rules.moves_pages || self.common_user([None, Some(id), Some(behind)]).is_some();
+        if !is_common {
+            self.record_user(behind);
+        }
+        let is_guarded = !is_common && self.guards_over(behind).next().is_some();
+        let Block { last_use, user, .. } = self.blocks[id];
+        let block = &mut self.blocks[behind];
+        block.last_use = if is_common { block.last_use.max(last_use) } else { OVER };
+        (block.user, block.used_elsewhere) = (user, is_guarded);
+    }
+}

@@ -1,0 +1,244 @@
+//! The memory of a shard: its segments, the blocks that tile them, and the indexes of what is free.
+//!
+//! This is the mechanism of the allocator. It cuts, joins, lists and claims blocks, and knows who may still use them. It
+//! counts nothing, and decides nothing: the [`Shard`](crate::Shard) serves the hot path with it, and policies serve
+//! requests that missed.
+
+mod adopt;
+mod by_place;
+mod check;
+mod claim;
+mod foreign;
+mod guards;
+pub(crate) mod home;
+mod join;
+mod search;
+mod slabs;
+mod spots;
+mod tiles;
+mod windows;
+
+use alloc::collections::BTreeSet;
+
+use millpond_backend::{PageCaps, Point, Reuse, StreamId};
+
+use crate::block::LastUse;
+use crate::block::{Block, Blocks, State};
+use crate::ids::{BlockId, ShardId, Side, Slot};
+use crate::index::{FreeIndex, Key};
+use crate::plant::Planted;
+use crate::policy::Source;
+use crate::segment::Segments;
+use crate::settings::{PoolFlags, Scrub, Settings, Ties};
+use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
+
+pub(crate) use adopt::Arrival;
+pub(crate) use by_place::Ends;
+pub(crate) use claim::{Extend, Growing};
+pub(crate) use foreign::Owners;
+pub use guards::Requester;
+pub(crate) use guards::{BEHIND_MAX, Guards, OVER, Seen};
+pub(crate) use home::{Ground, Growth};
+pub(crate) use spots::{Mark, Spot};
+pub(crate) use tiles::{Claimed, Tile};
+pub(crate) use windows::Panes;
+
+/// The settings that the hot path needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) max_split: u64,
+    pub(crate) non_split_rounding: u64,
+    pub(crate) expandable: bool,
+    pub(crate) moves_pages: bool,
+    pub(crate) caches: bool,
+    /// Whether blocks are cut.
+    pub(crate) splits: bool,
+    pub(crate) slack: Option<f64>,
+    pub(crate) reuse: Reuse,
+    /// When a stream may have memory again that it used at other addresses.
+    pub(crate) alias_reuse: Reuse,
+    /// The bytes that small blocks get from a home at a time.
+    pub(crate) slab: u64,
+    pub(crate) ties: Ties,
+    pub(crate) scrub: Scrub,
+    pub(crate) planted: Planted,
+}
+
+impl Rules {
+    pub(crate) fn new(settings: &Settings, reuse: Reuse) -> Self {
+        let source = settings.policy.traits().source;
+        Self {
+            max_split: settings.max_split(),
+            non_split_rounding: settings.max_non_split_rounding(),
+            expandable: source == Source::Ranges,
+            moves_pages: source == Source::Pages,
+            caches: settings.policy.caches(),
+            splits: settings.policy.caches(),
+            slack: settings.policy.slack_of_segments(),
+            reuse,
+            alias_reuse: reuse,
+            slab: u64::MAX,
+            ties: settings.ties,
+            scrub: settings.scrub,
+            planted: settings.planted(),
+        }
+    }
+
+    /// Returns the rules on a device with these pages. A home's memory may have been used at other addresses.
+    pub(crate) fn on(mut self, pages: Option<PageCaps>) -> Self {
+        if let Some(pages) = pages.filter(|_| self.moves_pages) {
+            self.alias_reuse = self.reuse.max(pages.alias_reuse);
+            self.slab = SMALL_SEGMENT_BYTES.next_multiple_of(pages.granularity);
+        }
+        self
+    }
+}
+
+/// The free and the unmapped blocks of one side.
+pub(crate) struct Pool {
+    pub(crate) free: FreeIndex,
+    /// Addresses without memory, in the order in which growth tries them.
+    pub(crate) unmapped: BTreeSet<(u64, BlockId)>,
+}
+
+/// The segments and blocks of a shard.
+///
+/// Invariants, verified by [`Shard::check`](crate::Shard::check): the blocks of each segment tile it; no two neighbours
+/// are both free or both unmapped; the indexes hold exactly the free and the unmapped blocks.
+pub(crate) struct Memory {
+    pub(crate) id: ShardId,
+    pub(crate) stream: StreamId,
+    pub(crate) rules: Rules,
+    pub(crate) blocks: Blocks,
+    pub(crate) pools: [Pool; 2],
+    /// The free small blocks of a home.
+    pub(crate) slabs: slabs::Slabs,
+    pub(crate) segments: Segments,
+    /// The rank that the next segment begins at, where ties go by birth.
+    pub(crate) next_rank: u64,
+    /// Which stream has which memory, where the settings make that matter.
+    pub(crate) owners: Option<Owners>,
+    /// The bytes of homes that belong to the small side.
+    pub(crate) small_bytes: u64,
+    /// The length from which a free block of the small side may have to go back to the large side: that of a slab, or 0
+    /// since a restored block has left a part of one to either side.
+    pub(crate) gives_from: u64,
+    /// The free blocks of the large side by place, as they were when they were looked at last.
+    pub(crate) by_place: by_place::ByPlace,
+    /// Addresses for windows, where nothing is mapped.
+    pub(crate) vacant: BTreeSet<(u64, BlockId)>,
+    /// The windows in use.
+    pub(crate) panes: Panes,
+    /// Who may still use free memory that several streams have used.
+    pub(crate) guards: Guards,
+    /// What a home has seen of the streams.
+    pub(crate) seen: Seen,
+}
+
+impl Memory {
+    pub(crate) fn new(id: ShardId, stream: StreamId, rules: Rules) -> Self {
+        let pool_of = || Pool { free: FreeIndex::new(), unmapped: BTreeSet::new() };
+        Self {
+            id,
+            stream,
+            rules,
+            blocks: Blocks::new(),
+            pools: [pool_of(), pool_of()],
+            slabs: slabs::Slabs::default(),
+            segments: Segments::default(),
+            next_rank: 0,
+            owners: Owners::under(rules.scrub),
+            small_bytes: 0,
+            gives_from: rules.slab,
+            by_place: by_place::ByPlace::default(),
+            vacant: BTreeSet::new(),
+            panes: Panes::default(),
+            guards: Guards::default(),
+            seen: Seen::default(),
+        }
+    }
+
+    /// Takes in what is special about the shard's pool.
+    pub(crate) fn set_flags(&mut self, flags: PoolFlags) {
+        self.rules.splits = self.rules.caches && (self.rules.moves_pages || !flags.no_split);
+    }
+
+    /// Returns the last use of a block's memory on the home stream.
+    pub(crate) fn last_use_of(&self, block: BlockId) -> LastUse {
+        self.blocks[block].last_use
+    }
+
+    /// Returns the point up to which a block's user used its memory.
+    pub(crate) fn last_point(&self, block: BlockId) -> Point {
+        let block = &self.blocks[block];
+        Point { stream: block.user, tick: block.last_use.tick() }
+    }
+
+    pub(crate) fn entry(&self, id: BlockId) -> Key {
+        key_of(&self.blocks, &self.segments, id)
+    }
+
+    /// Puts a free block into the index.
+    #[inline(always)]
+    pub(crate) fn list(&mut self, id: BlockId, size: u64, side: Side) {
+        if self.is_in_slabs(side) {
+            return self.list_in_slab(id, size);
+        }
+        if !self.pools[side.index()].free.insert_alone(id, size) {
+            self.list_among(id, size, side);
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn list_among(&mut self, id: BlockId, size: u64, side: Side) {
+        let Self { blocks, segments, pools, .. } = self;
+        pools[side.index()].free.insert_among(id, size, |id| key_of(blocks, segments, id));
+    }
+
+    /// Takes a block out of the index.
+    pub(crate) fn unlist(&mut self, id: BlockId) {
+        let Block { size, side, .. } = self.blocks[id];
+        if self.is_in_slabs(side) {
+            return self.unlist_in_slab(id);
+        }
+        self.pools[side.index()].free.remove(id, size);
+    }
+
+    pub(crate) fn unmapped_key(&self, id: BlockId) -> (u64, BlockId) {
+        (self.entry(id).rank, id)
+    }
+
+    /// The blocks of a segment in order of their offsets.
+    pub(crate) fn tiles(&self, slot: Slot) -> impl Iterator<Item = BlockId> {
+        let first = Some(self.segments[slot].first);
+        core::iter::successors(first, |&id| self.blocks[id].next.some())
+    }
+
+    /// Returns the last point that freed blocks wait for on the home stream, where that does not reuse in order. Blocks
+    /// that wait for other streams first count as well: they wait for the home stream afterwards.
+    pub(crate) fn settling_until(&self) -> Option<Point> {
+        if self.rules.reuse == Reuse::InOrder || self.rules.moves_pages {
+            return None;
+        }
+        let pending = self.blocks.iter().filter(|(_, block)| block.state == State::Pending);
+        pending.map(|(_, block)| block.last_use.tick()).max().map(|tick| Point { stream: self.stream, tick })
+    }
+
+    /// Returns the slots of its segments, with whether each is a range.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = (Slot, bool)> {
+        self.segments.iter().map(|(slot, segment)| (slot, segment.is_expandable()))
+    }
+
+    /// Returns the number of bytes of addresses in the shard's ranges.
+    pub(crate) fn range_bytes(&self) -> u64 {
+        let ranges = self.segments.iter().map(|(_, segment)| segment).filter(|segment| segment.is_expandable());
+        ranges.map(|range| range.bytes).sum()
+    }
+}
+
+/// Returns the place of a block in the order of free blocks.
+pub(crate) fn key_of(blocks: &Blocks, segments: &Segments, id: BlockId) -> Key {
+    let block = &blocks[id];
+    let segment = &segments[block.slot];
+    Key { size: block.size, rank: segment.rank + block.offset / QUANTUM }
+}
