@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use millpond_backend::{StreamId, Tick};
+use millpond_backend::{Point, StreamId, Tick};
 
 use crate::ids::{BlockId, Side, Slot};
 use crate::index::BLOCK_IDS;
@@ -64,6 +64,16 @@ pub(crate) struct Block {
 }
 
 impl Block {
+    /// Returns the point up to which its user used its memory.
+    pub(crate) fn last_point(&self) -> Point {
+        Point { stream: self.user, tick: self.last_use.tick() }
+    }
+
+    /// Returns the point up to which it was used, if it says so itself.
+    pub(crate) fn plain_point(&self) -> Option<Point> {
+        (!self.used_elsewhere && self.last_use > LastUse::OVER).then(|| self.last_point())
+    }
+
     pub(crate) const VACANT: Block = Block {
         offset: 0,
         size: 0,
@@ -206,6 +216,9 @@ pub struct LastUse(u64);
 impl LastUse {
     /// No use: the memory is as the driver gave it.
     pub const NEVER: LastUse = LastUse(0);
+
+    /// The last use of memory that was used, where the record has by whom, or that is over.
+    pub(crate) const OVER: LastUse = LastUse::at(Tick::ZERO);
 
     /// Creates the last use of memory that was used, covered by this tick.
     #[inline(always)]

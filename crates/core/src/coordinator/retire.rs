@@ -46,7 +46,7 @@ impl Coordinator {
     pub fn streams_waited_for(&self, shards: &mut dyn Shards) -> Vec<StreamId> {
         let mut streams = self.pending.waited_for();
         for id in self.shard_ids() {
-            shards.with(id, |shard| streams.extend(shard.memory.guard_points().map(|point| point.stream)));
+            shards.with(id, |shard| streams.extend(shard.memory.guards.points().map(|point| point.stream)));
         }
         streams.sort_unstable();
         streams.dedup();
@@ -81,8 +81,9 @@ impl Coordinator {
     pub(crate) fn tell_news<R>(&self, home: ShardId, shards: &mut dyn Shards, then: impl FnOnce(&mut Shard) -> R) -> R {
         let early = self.early();
         shards.with(home, |home| {
-            let (news, all) = self.pending.news(home.memory.news_seen());
+            let (news, all) = self.pending.news(home.memory.guards.seen.news());
             home.memory
+                .guards
                 .see_reached(news.map(|point| Point { tick: Tick(point.tick.0.saturating_add(early)), ..point }), all);
             then(home)
         })
@@ -143,7 +144,7 @@ impl Coordinator {
                     .memory
                     .settling_until()
                     .into_iter()
-                    .chain(shard.memory.guard_points())
+                    .chain(shard.memory.guards.points())
                     .for_each(|point| points.max(point));
             });
         }

@@ -253,7 +253,7 @@ impl Coordinator {
                     let points = of_others.into_iter().chain(home);
                     pins.add(bytes, points.filter(is_ahead).map(|point| point.stream));
                 }
-                for part in shard.memory.guarded_parts() {
+                for (_, part) in shard.memory.guards.all() {
                     let streams = part.points.iter().filter(is_ahead).map(|point| point.stream);
                     pins.add_free(part.end - part.begin, streams, is_in_order);
                 }

@@ -130,8 +130,14 @@ impl Coordinator {
         }
         sweep.stage = Stage::Next;
         sweep.candidates.pop_front();
-        let last_uses = shards
-            .with(shard, |s| s.memory.guards_of(block).iter().chain([s.memory.last_point(block)]).collect::<Points>());
+        let last_uses = shards.with(shard, |s| {
+            s.memory
+                .guards
+                .points_of(&s.memory.blocks[block])
+                .iter()
+                .chain([s.memory.blocks[block].last_point()])
+                .collect::<Points>()
+        });
         let is_unsynchronized = is_captured && has_pages && self.traits.synchronizes();
         if done || is_unsynchronized || !last_uses.iter().all(|point| self.pending.is_reached(point)) {
             // Work that was never submitted, or is being captured, may still touch it: it stays cached.
@@ -156,7 +162,7 @@ impl Coordinator {
             }
             let block = shards.with(shard, |s| {
                 let block = s.memory.carve(block, offset, bytes, plan.request.clocks);
-                s.memory.take_guards(block);
+                s.memory.guards.take(&mut s.memory.blocks[block]);
                 block
             });
             let calls = pages.into_iter().flat_map(|page| self.calls_to_release(page, shards)).collect();
@@ -210,8 +216,8 @@ impl Coordinator {
         };
         for &(shard, block) in &sweep.candidates {
             let (last_use, has_pages) = shards.with(shard, |shard| {
-                shard.memory.guards_of(block).iter().for_each(&mut add);
-                (shard.memory.last_point(block), shard.memory.whole_pages(block).is_some())
+                shard.memory.guards.points_of(&shard.memory.blocks[block]).iter().for_each(&mut add);
+                (shard.memory.blocks[block].last_point(), shard.memory.whole_pages(block).is_some())
             });
             if !has_pages || !self.traits.synchronizes() {
                 add(last_use);

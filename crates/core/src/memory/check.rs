@@ -128,6 +128,23 @@ impl Memory {
             assert!(block.is_held() && self.is_for_windows(id), "a window in use: {block:?}");
         }
     }
+
+    /// Verifies that guarded parts lie in marked free or claimed blocks.
+    pub(crate) fn check_guards(&self) {
+        self.guards.check();
+        for (slot, part) in self.guards.all() {
+            for id in self.tiles(slot) {
+                let block = &self.blocks[id];
+                if block.offset < part.end && block.end() > part.begin {
+                    let is_marked = block.state == State::Free && block.used_elsewhere;
+                    assert!(is_marked || block.state == State::Claimed, "{part:?} is guarded in {block:?}");
+                }
+            }
+        }
+        for (_, block) in self.blocks.iter().filter(|(_, block)| block.state == State::Free && block.used_elsewhere) {
+            assert!(block.last_use <= crate::block::LastUse::OVER, "the record has what {block:?} says");
+        }
+    }
 }
 
 fn mapped_bytes(segment: &Segment, begin: u64, end: u64) -> u64 {

@@ -257,7 +257,7 @@ impl Memory {
     /// Forgets the segment that a claimed block fills, and what guarded it, which is over. Returns its place, its bytes
     /// and its side.
     pub(crate) fn forget_whole(&mut self, id: BlockId) -> (Slot, u64, Side) {
-        self.take_guards(id);
+        self.guards.take(&mut self.blocks[id]);
         let Block { slot, size, side, .. } = self.blocks[id];
         self.forget(slot);
         (slot, size, side)
@@ -277,13 +277,13 @@ impl Memory {
     pub(crate) fn pending_blocks(&self) -> impl Iterator<Item = (BlockId, u64, Option<Point>)> {
         let pending = self.blocks.iter().filter(|(_, block)| block.state == State::Pending);
         let waits_for_home = self.rules.reuse != Reuse::InOrder;
-        pending.map(move |(id, block)| (id, block.size, waits_for_home.then(|| self.last_point(id))))
+        pending.map(move |(id, block)| (id, block.size, waits_for_home.then(|| self.blocks[id].last_point())))
     }
 
     /// Returns the free blocks with one user for whose last use `is_ahead` holds: their bytes and that stream.
     pub(crate) fn used_last(&self, is_ahead: impl Fn(Point) -> bool) -> impl Iterator<Item = (u64, StreamId)> {
         let free = Side::BOTH.into_iter().flat_map(|side| self.free_blocks(side));
-        let ahead = free.filter(move |&(id, block)| !block.used_elsewhere && is_ahead(self.last_point(id)));
+        let ahead = free.filter(move |&(id, block)| !block.used_elsewhere && is_ahead(self.blocks[id].last_point()));
         ahead.map(|(_, block)| (block.size, block.user))
     }
 
@@ -291,8 +291,8 @@ impl Memory {
     pub(crate) fn unreached_bytes(&self, is_reached: impl Fn(Point) -> bool) -> u64 {
         let free = Side::BOTH.into_iter().flat_map(|side| self.free_blocks(side).map(|(id, _)| id));
         let unreached = free.filter(|&id| {
-            let guards = self.guards_of(id);
-            !guards.iter().chain([self.last_point(id)]).all(&is_reached)
+            let guards = self.guards.points_of(&self.blocks[id]);
+            !guards.iter().chain([self.blocks[id].last_point()]).all(&is_reached)
         });
         let releasable = |id| {
             if self.is_whole_segment(id) {

@@ -36,7 +36,7 @@ impl Memory {
     pub(crate) fn becomes_slab(&mut self, id: BlockId, stream: StreamId) {
         if self.blocks[id].user != stream {
             // The stream may still have to come after whoever used it.
-            self.record_user(id);
+            self.guards.record_user(&mut self.blocks[id]);
         }
         self.blocks[id].user = stream;
         self.blocks[id].side = Side::Small;
@@ -106,7 +106,7 @@ impl Memory {
         let block = &mut self.blocks[id];
         assert_eq!(block.state, State::Away, "block {} comes home", id.0);
         (block.user, block.last_use) = (used.stream, LastUse::at(used.tick));
-        self.used_by_others(id, points.clone(), true);
+        self.guards.used_by_others(&mut self.blocks[id], points.clone(), true);
         self.join(id, clock);
     }
 

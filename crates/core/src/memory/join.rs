@@ -3,9 +3,9 @@
 use core::mem;
 
 use super::Memory;
+use crate::block::LastUse;
 use crate::block::{Block, State};
 use crate::ids::{BlockId, Side};
-use crate::memory::OVER;
 use crate::meter::SplitChange;
 use crate::plant::Plant;
 
@@ -73,7 +73,7 @@ impl Memory {
         let (before, behind) = (self.free_before(id), self.free_behind(id));
         let behind = behind.filter(|_| !self.rules.planted.is(Plant::MissedMerge));
         before.into_iter().chain(behind).for_each(|neighbour| self.unlist(neighbour));
-        self.part_users([before, Some(id), behind]);
+        self.guards.part_users(&mut self.blocks, [before, Some(id), behind]);
         let (mut whole, mut pieces) = (id, 1);
         if let Some(before) = before {
             whole = self.absorb(before, id);
@@ -172,14 +172,15 @@ impl Memory {
     /// Leaves the free block behind a put-off one as it is once the two were joined and cut again: it is the stream's,
     /// and where others have used it, the record has that by place.
     pub(crate) fn cut_off(&mut self, id: BlockId, behind: BlockId) {
-        let is_common = !self.rules.moves_pages || self.common_user([None, Some(id), Some(behind)]).is_some();
+        let is_common =
+            !self.rules.moves_pages || self.guards.common_user(&self.blocks, [None, Some(id), Some(behind)]).is_some();
         if !is_common {
-            self.record_user(behind);
+            self.guards.record_user(&mut self.blocks[behind]);
         }
-        let is_guarded = !is_common && self.guards_over(behind).next().is_some();
+        let is_guarded = !is_common && self.guards.points_over(&self.blocks[behind]).next().is_some();
         let Block { last_use, user, .. } = self.blocks[id];
         let block = &mut self.blocks[behind];
-        block.last_use = if is_common { block.last_use.max(last_use) } else { OVER };
+        block.last_use = if is_common { block.last_use.max(last_use) } else { LastUse::OVER };
         (block.user, block.used_elsewhere) = (user, is_guarded);
     }
 }

@@ -13,6 +13,7 @@ mod guards;
 pub(crate) mod home;
 mod join;
 mod search;
+mod seen;
 mod slabs;
 mod spots;
 mod tiles;
@@ -36,9 +37,10 @@ pub(crate) use adopt::Arrival;
 pub(crate) use by_place::Ends;
 pub(crate) use claim::{Extend, Growing};
 pub(crate) use foreign::Owners;
+pub(crate) use guards::Guards;
 pub use guards::Requester;
-pub(crate) use guards::{BEHIND_MAX, Guards, OVER, Seen};
 pub(crate) use home::{Ground, Growth};
+pub(crate) use seen::BEHIND_MAX;
 pub(crate) use spots::{Mark, Spot};
 pub(crate) use tiles::{Claimed, Tile};
 pub(crate) use windows::Panes;
@@ -129,10 +131,8 @@ pub(crate) struct Memory {
     pub(crate) vacant: BTreeSet<(u64, BlockId)>,
     /// The windows in use.
     pub(crate) panes: Panes,
-    /// Who may still use free memory that several streams have used.
+    /// Who may still use free memory.
     pub(crate) guards: Guards,
-    /// What a home has seen of the streams.
-    pub(crate) seen: Seen,
 }
 
 impl Memory {
@@ -153,8 +153,7 @@ impl Memory {
             by_place: by_place::ByPlace::default(),
             vacant: BTreeSet::new(),
             panes: Panes::default(),
-            guards: Guards::default(),
-            seen: Seen::default(),
+            guards: Guards::new(rules),
         }
     }
 
@@ -166,12 +165,6 @@ impl Memory {
     /// Returns the last use of a block's memory on the home stream.
     pub(crate) fn last_use_of(&self, block: BlockId) -> LastUse {
         self.blocks[block].last_use
-    }
-
-    /// Returns the point up to which a block's user used its memory.
-    pub(crate) fn last_point(&self, block: BlockId) -> Point {
-        let block = &self.blocks[block];
-        Point { stream: block.user, tick: block.last_use.tick() }
     }
 
     pub(crate) fn entry(&self, id: BlockId) -> Key {
@@ -212,6 +205,12 @@ impl Memory {
     pub(crate) fn tiles(&self, slot: Slot) -> impl Iterator<Item = BlockId> {
         let first = Some(self.segments[slot].first);
         core::iter::successors(first, |&id| self.blocks[id].next.some())
+    }
+
+    /// Returns up to which points the free memory of the large side was used.
+    pub(crate) fn free_points(&self) -> impl Iterator<Item = Point> {
+        let plain = self.free_blocks(Side::Large).map(|(id, _)| self.blocks[id].last_point());
+        self.guards.points().chain(plain)
     }
 
     /// Returns the last point that freed blocks wait for on the home stream, where that does not reuse in order. Blocks

@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn what_is_free_in_a_slab_is_one_block_whoever_else_has_memory() {
         let mut shard = free_home(8, 1);
-        shard.memory.see_reached([Point { stream: OWN.stream, tick: Tick(1) }].into_iter(), 1);
+        shard.memory.guards.see_reached([Point { stream: OWN.stream, tick: Tick(1) }].into_iter(), 1);
         shard.find_and_take(&want(4 * MIB), 0, OTHER).expect("the device is done with it");
         let _kept = shard.take_slab(&want(SMALL), 0, OWN).expect("a slab");
         let freed = shard.find_and_take(&want(SMALL), 0, OWN).expect("a block in it");
@@ -144,7 +144,10 @@ mod tests {
         let mut shard = free_home(2, 3);
         let whole = shard.memory.slabs().next().expect("it has a slab");
         let part = shard.memory.claim_part(&whole, MIB, MIB + SMALL).expect("it is free");
-        shard.memory.put_guards(part.block, [Point { stream: StreamId(2), tick: Tick(9) }].into_iter().collect());
+        shard.memory.guards.put(
+            &mut shard.memory.blocks[part.block],
+            [Point { stream: StreamId(2), tick: Tick(9) }].into_iter().collect(),
+        );
         shard.memory.unclaim(part.block, [0; 2]);
         assert!([OWN, OTHER].map(|by| shard.take_slab(&want(SMALL), 0, by)) == [None, None], "it is in use");
         let whole = shard.memory.slabs().next().expect("it has a slab");
@@ -155,7 +158,7 @@ mod tests {
         shard.serve(claimed.block, &want(SMALL), 0, (OTHER.stream, LastUse::at(Tick(7))));
         settle(&mut shard);
         let rest = shard.memory.slabs.iter().next().expect("the rest of the slab");
-        assert_eq!(shard.memory.last_point(rest), Point { stream: OTHER.stream, tick: Tick(7) });
+        assert_eq!(shard.memory.blocks[rest].last_point(), Point { stream: OTHER.stream, tick: Tick(7) });
     }
 
     #[test]
@@ -163,7 +166,7 @@ mod tests {
         let mut shard = free_home(2, 3);
         shard.take_slab(&want(SMALL), 0, OWN).expect("its own slab");
         let rest = shard.memory.slabs.iter().next().expect("the rest of the slab");
-        assert_eq!(shard.memory.last_point(rest), Point { stream: OWN.stream, tick: Tick(3) });
+        assert_eq!(shard.memory.blocks[rest].last_point(), Point { stream: OWN.stream, tick: Tick(3) });
     }
 
     /// A segment holds blocks of its own side: no part of it becomes a slab.

@@ -117,7 +117,7 @@ impl Memory {
             let block = &self.blocks[id];
             let begins_within = self.begins_window(id) && block.offset > spot.begin;
             all.push((id, if begins_within { State::Vacant } else { block.state }));
-            points.extend(self.guards_of(id).iter().chain([self.last_point(id)]));
+            points.extend(self.guards.points_of(&self.blocks[id]).iter().chain([self.blocks[id].last_point()]));
             match block.next.some().filter(|_| block.end() < spot.end) {
                 Some(next) => id = next,
                 None => return (all, points, id),
@@ -145,7 +145,7 @@ impl Memory {
                 self.claim_across(id, range, spot.side, user)
             };
             // What others did there is over.
-            let used = self.take_guards(part).tick(user).map_or(LastUse::NEVER, LastUse::at);
+            let used = self.guards.take(&mut self.blocks[part]).tick(user).map_or(LastUse::NEVER, LastUse::at);
             self.blocks[part].last_use = self.blocks[part].last_use.max(used);
             let front = whole.map_or(part, |front| self.absorb(front, part));
             if self.blocks[front].end() == spot.end {

@@ -47,7 +47,7 @@ impl Memory {
         let block = &self.blocks[id];
         let is_marked = block.used_elsewhere;
         let Block { side, slot, offset: begin, .. } = *block;
-        let (end, point) = (block.end(), self.last_point(id));
+        let (end, point) = (block.end(), self.blocks[id].last_point());
         Tile { block: id, side, is_marked, slot, begin, end, point, number: None }
     }
 
@@ -119,7 +119,7 @@ impl Memory {
 
     /// Takes the guards off a claimed block, and returns it with them.
     pub(crate) fn claimed(&mut self, block: BlockId) -> Claimed {
-        let points = self.take_guards(block);
+        let points = self.guards.take(&mut self.blocks[block]);
         let is_fresh = points.is_empty() && self.blocks[block].last_use.is_never();
         Claimed { block, points, is_fresh }
     }
@@ -132,7 +132,7 @@ impl Memory {
                 let block = &mut self.blocks[id];
                 (block.user, block.last_use) = (stream, LastUse::at(tick));
             }
-            None => self.put_guards(id, points),
+            None => self.guards.put(&mut self.blocks[id], points),
         }
         self.unclaim(id, clocks);
     }

@@ -187,7 +187,7 @@ impl Memory {
     /// Closes a part of a window that was freed: its addresses are kept, and its memory goes home, for whoever comes
     /// after its user and these points of others. Costs a look at each part of the window in front of it.
     pub(crate) fn close_window(&mut self, id: BlockId, points: &Points, clock: u64) {
-        let used = self.last_point(id);
+        let used = self.blocks[id].last_point();
         let head = core::iter::successors(Some(id), |&id| self.blocks[id].prev.some());
         let head = head.clone().find(|head| self.panes.heads.contains(head));
         let Some(head) = head else { panic!("block {} is in no window", id.0) };

@@ -160,7 +160,7 @@ impl Shard {
             self.memory.close_window(id, &points, clock);
             return self.meter.retire(side, size, requested, Default::default());
         }
-        self.memory.used_by_others(id, points, false);
+        self.memory.guards.used_by_others(&mut self.memory.blocks[id], points, false);
         let change = self.memory.join(id, clock);
         self.meter.retire(side, size, requested, change)
     }

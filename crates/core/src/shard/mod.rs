@@ -152,8 +152,8 @@ impl Shard {
 
     /// Returns up to which points the shard's memory was used, of each stream the newest one.
     pub fn last_uses(&self) -> Points {
-        let used = self.memory.blocks.iter().map(|(id, _)| self.memory.last_point(id));
-        used.chain(self.memory.guard_points()).filter(|point| point.tick > Tick::ZERO).collect()
+        let used = self.memory.blocks.iter().map(|(id, _)| self.memory.blocks[id].last_point());
+        used.chain(self.memory.guards.points()).filter(|point| point.tick > Tick::ZERO).collect()
     }
 
     /// Returns the stream that a block was handed out for.
@@ -233,7 +233,7 @@ impl Shard {
     /// [`Coordinator::answer`](crate::Coordinator::answer). They are asked in this order until
     /// [`BEHIND_MAX`](Self::BEHIND_MAX) of them are found to be behind. Costs a look at each.
     pub fn first_question(&mut self) -> Option<Vec<StreamId>> {
-        self.memory.rules.moves_pages.then(|| self.tidied().memory.streams_to_ask())
+        self.memory.rules.moves_pages.then(|| self.tidied().memory.guards.seen.streams_to_ask())
     }
 
     /// Returns the first point that freed blocks wait for on the home stream, where that does not reuse in order.
@@ -280,7 +280,7 @@ impl Shard {
     /// streams. It does not change where a plan gives back what it has claimed, or where a block that was freed before
     /// becomes free.
     pub fn changes(&self) -> u64 {
-        self.frees() + self.memory.news_seen()
+        self.frees() + self.memory.guards.seen.news()
     }
 
     /// Returns the number of blocks that were freed so far.

@@ -16,7 +16,6 @@ use super::{Grant, Shard};
 use crate::block::LastUse;
 use crate::block::{Block, State};
 use crate::ids::{BlockId, Side, Slot};
-use crate::memory::OVER;
 use crate::meter::SplitChange;
 use crate::size::Want;
 
@@ -94,15 +93,15 @@ impl Shard {
         if let Some(behind) = self.memory.blocks.get_mut(*behind) {
             // The remainder would enter the index anew, with the last use of the whole, unless the record has that.
             behind.age = clock;
-            if behind.last_use > OVER {
+            if behind.last_use > LastUse::OVER {
                 behind.last_use = behind.last_use.max(grant.last_use);
             }
         }
         self.put_off = BlockId::NONE;
         if self.memory.rules.moves_pages {
-            self.memory.seen.note_grant(stream);
+            self.memory.guards.seen.note_grant(stream);
             if *behind != BlockId::NONE {
-                self.memory.seen.note_free(Point { stream, tick: grant.last_use.tick() });
+                self.memory.guards.seen.note_free(Point { stream, tick: grant.last_use.tick() });
             }
         }
         let unsettled = self.meter.swap(*side, grant.size, before, want.requested, *change);
@@ -186,10 +185,10 @@ impl Shard {
         // What the record has by place serves only where its order counts, and a slab lists what is free by its stream.
         let may_part = want.side == Side::Large
             && self.memory.rules.alias_reuse == self.memory.rules.reuse
-            && self.memory.seen.users > 1;
+            && self.memory.guards.seen.users > 1;
         let is_common = |other: BlockId| {
             self.memory.blocks[other].user == block.user
-                && self.memory.common_user([None, Some(id), Some(other)]).is_some()
+                && self.memory.guards.common_user(&self.memory.blocks, [None, Some(id), Some(other)]).is_some()
         };
         if self.memory.rules.moves_pages && !may_part && !behind.is_none_or(is_common) {
             return None;
@@ -247,7 +246,10 @@ mod tests {
     /// Has another stream use a free part of a block that has joined.
     fn guard(shard: &mut Shard, block: BlockId, begin: u64, end: u64) {
         let part = shard.memory.claim_part(&shard.memory.tile(block), begin, end).expect("it is free").block;
-        shard.memory.put_guards(part, [Point { stream: StreamId(1), tick: Tick(9) }].into_iter().collect());
+        shard
+            .memory
+            .guards
+            .put(&mut shard.memory.blocks[part], [Point { stream: StreamId(1), tick: Tick(9) }].into_iter().collect());
         shard.memory.unclaim(part, [0; 2]);
         settle(shard);
     }
@@ -262,7 +264,7 @@ mod tests {
     fn a_block_of_a_slab_is_swapped_where_no_other_stream_has_what_is_beside_it() {
         for guarded in [false, true] {
             let (mut shard, whole) = free_home();
-            shard.memory.see_reached(core::iter::once(Point { stream: StreamId(0), tick: Tick(9) }), 1);
+            shard.memory.guards.see_reached(core::iter::once(Point { stream: StreamId(0), tick: Tick(9) }), 1);
             if guarded {
                 guard(&mut shard, whole, 4 * MIB, 6 * MIB);
             }
@@ -286,20 +288,20 @@ mod tests {
         let by = Requester::in_order(StreamId(1));
         let mut block = grow_for(&mut shard, 3 * MIB, true, by.stream).block;
         // The first free is known to be over: only later ones are to be asked for.
-        shard.memory.see_reached(core::iter::once(Point { stream: by.stream, tick: Tick(4) }), 1);
+        shard.memory.guards.see_reached(core::iter::once(Point { stream: by.stream, tick: Tick(4) }), 1);
         for tick in 4..8 {
             if tick == 5 {
                 // As memory is that nobody has had yet: the first free of a shard is not put off.
                 let rest = shard.memory.blocks[block].next;
                 (shard.memory.blocks[rest].user, shard.memory.blocks[rest].last_use) = (StreamId(0), LastUse::NEVER);
-                shard.memory.see_reached(core::iter::once(Point { stream: by.stream, tick: Tick(5) }), 1);
+                shard.memory.guards.see_reached(core::iter::once(Point { stream: by.stream, tick: Tick(5) }), 1);
             }
             shard.free(block, Tick(tick), 0);
             block = shard.allocate(&want(3 * MIB), 0, by).expect("it is free").block;
         }
-        let point = shard.memory.last_point(shard.memory.blocks[block].next);
+        let point = shard.memory.blocks[shard.memory.blocks[block].next].last_point();
         assert!(point.stream == by.stream || point.tick == Tick::ZERO, "{point:?}");
-        assert_eq!(shard.memory.streams_to_ask(), [StreamId(1)]);
+        assert_eq!(shard.memory.guards.seen.streams_to_ask(), [StreamId(1)]);
     }
 
     /// A free that is put off leaves the same as one that is done before the block is asked for again, whoever has used
@@ -326,8 +328,8 @@ mod tests {
         for (number, scene) in scenes.into_iter().enumerate() {
             let left = [false, true].map(|is_seen| {
                 let (mut shard, whole) = free_home();
-                shard.memory.see_reached([Point { stream: other, tick: Tick(3) }].into_iter(), 1);
-                shard.memory.seen.note_grant(other);
+                shard.memory.guards.see_reached([Point { stream: other, tick: Tick(3) }].into_iter(), 1);
+                shard.memory.guards.seen.note_grant(other);
                 let mut block = allocate(&mut shard, 2 * MIB).expect("it is free").block;
                 assert_eq!(block, whole);
                 let rest = shard.memory.blocks[block].next;
@@ -341,8 +343,8 @@ mod tests {
                 }
                 assert_eq!(shard.swap.grant.block == block, !is_seen, "scene {number}");
                 settle(&mut shard);
-                let guards: Vec<_> = shard.memory.guarded_parts().collect();
-                let latest: Vec<_> = shard.memory.latest_points().collect();
+                let guards: Vec<_> = shard.memory.guards.all().collect();
+                let latest: Vec<_> = shard.memory.guards.seen.latest_points().collect();
                 alloc::format!("{:?} {guards:?} {latest:?}", shard.memory.blocks[shard.memory.blocks[block].next])
             });
             assert_eq!(left[0], left[1], "scene {number}");
@@ -363,7 +365,7 @@ mod tests {
                 let rest = shard.memory.blocks[block].next;
                 (shard.memory.blocks[rest].user, shard.memory.blocks[rest].last_use) =
                     (StreamId(1), LastUse::at(Tick(9)));
-                shard.memory.seen.note_grant(StreamId(1));
+                shard.memory.guards.seen.note_grant(StreamId(1));
             }
             shard.free(block, Tick(4), 0);
             assert_eq!(shard.is_retaken(&want(2 * MIB)), has_order || !is_others, "{has_order} {is_others}");

@@ -66,7 +66,7 @@ impl Shard {
         block.used_elsewhere = true;
         let (slot, offset) = (block.slot, block.offset);
         self.memory.note_window(id, &pieces);
-        self.memory.seen.note_grant(stream);
+        self.memory.guards.seen.note_grant(stream);
         self.memory.panes.open(id, pieces);
         let oversize = want.rounded >= self.memory.rules.max_split;
         let unsettled = self.meter.grant(Side::Large, want.rounded, want.requested, oversize, SplitChange::default());

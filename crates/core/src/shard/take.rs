@@ -109,7 +109,8 @@ impl Shard {
             return self.find_small(want, clock, by);
         }
         let found = self.find(want)?;
-        let last_use = self.memory.ready_use(found, self.memory.front_of(found, want), by)?;
+        let last_use =
+            self.memory.guards.ready_use(&self.memory.blocks[found], self.memory.front_of(found, want), by)?;
         Some(self.take_at_home(found, want, clock, (by.stream, last_use)))
     }
 
@@ -118,7 +119,9 @@ impl Shard {
     #[inline(never)]
     fn find_small(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
         let ready = self.memory.slabs.of(by.stream).filter(|index| !index.is_empty()).and_then(|index| {
-            let ready = |id| Some((id, self.memory.ready_use(id, self.memory.front_of(id, want), by)?));
+            let ready = |id| {
+                Some((id, self.memory.guards.ready_use(&self.memory.blocks[id], self.memory.front_of(id, want), by)?))
+            };
             self.memory.fitting(index, want.rounded).find_map(ready)
         });
         match ready {
@@ -134,11 +137,11 @@ impl Shard {
         let (found, at, last_use) =
             self.memory.fitting(&self.memory.pools[Side::Large.index()].free, bytes).find_map(|id| {
                 let at = self.memory.first_slab(id)?;
-                Some((id, at, self.memory.ready_use(id, (at, at + bytes), by)?))
+                Some((id, at, self.memory.guards.ready_use(&self.memory.blocks[id], (at, at + bytes), by)?))
             })?;
         self.memory.claim(found);
         let slab = self.memory.carve(found, at, bytes, [clock; 2]);
-        self.memory.take_guards(slab);
+        self.memory.guards.take(&mut self.memory.blocks[slab]);
         self.memory.becomes_slab(slab, by.stream);
         self.memory.set_last_use(slab, last_use);
         Some(self.serve(slab, want, clock, (by.stream, last_use)))
@@ -151,7 +154,11 @@ impl Shard {
         let (found, last_use) = free.find_map(|id| {
             let block = &self.memory.blocks[id];
             let fits = block.size >= want.rounded && !block.expandable;
-            Some((id, fits.then(|| self.memory.ready_use(id, self.memory.front_of(id, want), by)).flatten()?))
+            Some((
+                id,
+                fits.then(|| self.memory.guards.ready_use(&self.memory.blocks[id], self.memory.front_of(id, want), by))
+                    .flatten()?,
+            ))
         })?;
         drop(free);
         Some(self.take_at_home(found, want, clock, (by.stream, last_use)))
@@ -166,7 +173,7 @@ impl Shard {
     /// Notes for whom a block of a home was handed out.
     pub(super) fn granted(&mut self, grant: Grant, (stream, last_use): (StreamId, LastUse)) -> Grant {
         self.memory.blocks[grant.block].user = stream;
-        self.memory.seen.note_grant(stream);
+        self.memory.guards.seen.note_grant(stream);
         Grant { last_use, ..grant }
     }
 
@@ -202,7 +209,7 @@ impl Shard {
             change = SplitChange::default();
         }
         if used_elsewhere {
-            self.memory.mark_rest(id);
+            self.memory.guards.mark_rest(&mut self.memory.blocks, id);
         }
         let oversize = size >= self.memory.rules.max_split;
         let requested = if self.memory.rules.planted.is(Plant::WrongCounter) { size } else { want.requested };

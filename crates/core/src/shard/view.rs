@@ -115,7 +115,11 @@ impl Shard {
                 State::Unmapped | State::Away | State::Kept => (BlockState::Unmapped, 0),
                 State::PutOff | State::Vacant => panic!("block {} tiles {} as {:?}", id.0, segment.id, block.state),
             };
-            let guarded = if state == BlockState::Inactive { self.memory.guarded_bytes(id) } else { 0 };
+            let guarded = if state == BlockState::Inactive {
+                self.memory.guards.guarded_bytes(&self.memory.blocks[id])
+            } else {
+                0
+            };
             BlockView { offset: block.offset, size: block.size, requested, guarded, state, side: block.side }
         });
         let page_view = |(offset, &Mapping { page, birth, bytes, role }): (u64, &Mapping)| {

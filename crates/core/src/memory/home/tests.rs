@@ -197,7 +197,7 @@ fn a_slab_that_another_stream_uses_is_passed_over() {
     let (part, other) = (2 * MIB, StreamId(1));
     let claimed = shard.memory.claim_part(&shard.memory.tile(whole), part, part + MIB / 4).expect("it is free");
     assert_eq!((claimed.points.into_vec(), claimed.is_fresh), (vec![point(0, 3)], false));
-    shard.memory.put_guards(claimed.block, [point(1, 9)].into_iter().collect());
+    shard.memory.guards.put(&mut shard.memory.blocks[claimed.block], [point(1, 9)].into_iter().collect());
     shard.memory.unclaim(claimed.block, [0; 2]);
     settle(&mut shard);
     let slab = |shard: &mut Shard, by| shard.take_slab(&want(SMALL), 0, by).map(|grant| grant.offset);
@@ -205,7 +205,7 @@ fn a_slab_that_another_stream_uses_is_passed_over() {
     assert_eq!(slab(&mut shard, OWN), None, "what is left begins with what another stream uses");
     let other = Requester::in_order(other);
     assert_eq!(slab(&mut shard, other), None, "behind its own part it has what the first stream used");
-    shard.memory.see_reached([point(0, 3)].into_iter(), 1);
+    shard.memory.guards.see_reached([point(0, 3)].into_iter(), 1);
     assert_eq!(slab(&mut shard, OWN), None, "the other stream is not done");
     assert_eq!(slab(&mut shard, other), Some(2 * MIB));
     settle(&mut shard);

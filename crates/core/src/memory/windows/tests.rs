@@ -239,7 +239,8 @@ fn what_others_did_in_a_window_guards_its_memory() {
     let at = |stream, tick| Point { stream: StreamId(stream), tick: Tick(tick) };
     shard.guard(grant.block, Points::from_iter([at(1, 7)]), 0);
     settle(&mut shard);
-    let points = |tile: &crate::memory::Tile| shard.memory.guards_of(tile.block).into_vec();
+    let points =
+        |tile: &crate::memory::Tile| shard.memory.guards.points_of(&shard.memory.blocks[tile.block]).into_vec();
     let both = vec![at(1, 7), at(0, 9)];
     assert_eq!(shard.tiles_now().iter().map(points).collect::<Vec<_>>(), [both.clone(), both.clone()]);
     assert_eq!(shard.memory.window_points(window).collect::<Vec<_>>(), both);

@@ -172,14 +172,15 @@ impl Coordinator {
         let is_behind = |point: Point| point.stream != stream && self.pending.is_behind(point);
         self.paging.growth == Growth::Balanced
             && shards.with(home, |home| {
-                home.memory.latest_points().any(is_behind) && home.memory.free_points().any(is_behind)
+                home.memory.guards.seen.latest_points().any(is_behind) && home.memory.free_points().any(is_behind)
             })
     }
 
     /// Returns the streams that freed memory waits for: of the home of the request, and blocks of all pools.
     fn streams_to_ask(&self, plan: &Plan, shards: &mut dyn Shards) -> Vec<StreamId> {
         let (home, _) = plan.request.allocation();
-        let mut streams = [shards.with(home, |home| home.memory.streams_to_ask()), self.pending.waited_for()].concat();
+        let mut streams =
+            [shards.with(home, |home| home.memory.guards.seen.streams_to_ask()), self.pending.waited_for()].concat();
         streams.sort_unstable();
         streams.dedup();
         streams
@@ -194,7 +195,7 @@ impl Coordinator {
         }
         self.paging.pace.look(streams.iter().map(|at| Point { stream: at.stream, tick: at.reached }), time);
         for (at, tick) in streams.iter().filter_map(|at| Some((at, at.closed?))) {
-            let granted = shards.with(home, |home| home.memory.new_grants_to(at.stream));
+            let granted = shards.with(home, |home| home.memory.guards.seen.new_grants_to(at.stream));
             self.paging.pace.mark(Point { stream: at.stream, tick }, at.reached >= tick, granted);
         }
     }

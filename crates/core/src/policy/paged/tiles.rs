@@ -146,7 +146,7 @@ impl Coordinator {
         }
         // What nothing guards is over.
         let mut begun = tile.begin;
-        for (part, (begin, end)) in shard.memory.guarded_parts_of(tile.slot, (tile.begin, tile.end)) {
+        for (part, (begin, end)) in shard.memory.guards.parts_in(tile.slot, (tile.begin, tile.end)) {
             if part.points.iter().all(is_usable) {
                 continue;
             }
@@ -163,9 +163,13 @@ impl Coordinator {
     /// Returns when a free block can be used by a stream.
     pub(super) fn when_free(&self, taker: Taker, shard: &Shard, tile: &Tile) -> When {
         match tile.is_marked {
-            true => {
-                shard.memory.guards_over(tile.block).map(|point| self.when(taker, point)).max().unwrap_or(When::Now)
-            }
+            true => shard
+                .memory
+                .guards
+                .points_over(&shard.memory.blocks[tile.block])
+                .map(|point| self.when(taker, point))
+                .max()
+                .unwrap_or(When::Now),
             false => self.when(taker, tile.point),
         }
     }
@@ -226,7 +230,7 @@ impl Coordinator {
         if !tile.is_marked {
             return behind(tile.point);
         }
-        let parts = shard.memory.guarded_parts_of(tile.slot, (tile.begin, tile.begin + bytes));
+        let parts = shard.memory.guards.parts_in(tile.slot, (tile.begin, tile.begin + bytes));
         parts.flat_map(|(part, _)| part.points.iter().map(behind)).max().unwrap_or(0)
     }
 
@@ -294,8 +298,9 @@ impl Coordinator {
         for id in self.shard_ids().filter(|&id| self.pool_of(id) == of || self.may_release(id)) {
             shards.with(id, |shard| {
                 shard.settling_from().into_iter().for_each(|point| lower(&mut points, point));
-                let free = shard.memory.free_with_pages(granularity).map(|block| shard.memory.last_point(block));
-                for point in shard.memory.guard_points().chain(free) {
+                let free =
+                    shard.memory.free_with_pages(granularity).map(|block| shard.memory.blocks[block].last_point());
+                for point in shard.memory.guards.points().chain(free) {
                     if self.when(taker, point) > When::Now {
                         lower(&mut points, point);
                     }
