@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::ids::{BlockId, PageId, SegmentId, Side, Slot};
+use crate::ids::{BlockId, PageId, Place, SegmentId, Side, Slot};
 use crate::mapped::Mappings;
 
 /// One driver allocation, or one reserved address range (`page_bytes` is then not 0).
@@ -53,6 +53,24 @@ pub(crate) enum Role {
 impl Segment {
     pub(crate) fn is_expandable(&self) -> bool {
         self.page_bytes != 0
+    }
+
+    /// Notes that the mapping of a page in a window is being unmapped.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such mapping.
+    pub(crate) fn page_leaves(&mut self, at: Place) {
+        match self.mappings.get_mut(at.offset) {
+            Some(mapping) if mapping.role == Role::Window => mapping.role = Role::Leaving,
+            other => panic!("no page of a window to unmap at {at:?}: {other:?}"),
+        }
+    }
+
+    /// Returns the births of the pages that are mapped in a part of it, in order, without those that are being unmapped.
+    pub(crate) fn births(&self, begin: u64, end: u64) -> Vec<u64> {
+        let mapped = self.mappings.over(begin, end).filter(|(_, mapping)| mapping.role != Role::Leaving);
+        mapped.map(|(_, mapping)| mapping.birth).collect()
     }
 }
 
@@ -109,6 +127,17 @@ impl Segments {
             Some(Seat::Taken(segment)) => Some(segment),
             _ => None,
         }
+    }
+
+    /// Returns the slots of the segments, with whether each is a range.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = (Slot, bool)> {
+        self.iter().map(|(slot, segment)| (slot, segment.is_expandable()))
+    }
+
+    /// Returns the number of bytes of addresses in the shard's ranges.
+    pub(crate) fn range_bytes(&self) -> u64 {
+        let ranges = self.iter().map(|(_, segment)| segment).filter(|segment| segment.is_expandable());
+        ranges.map(|range| range.bytes).sum()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Segment)> {

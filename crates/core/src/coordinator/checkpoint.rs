@@ -20,9 +20,8 @@ use super::{Coordinator, Shards};
 use crate::block::LastUse;
 use crate::block::State;
 use crate::ids::{BlockId, PoolId, ShardId};
-use crate::memory::{Mark, Spot};
 use crate::meter::SplitChange;
-use crate::shard::{Grant, Shard};
+use crate::shard::{Grant, Mark, Shard, Spot};
 use crate::size::Want;
 
 /// The live blocks of a private pool at one moment, with their places. It holds no memory and no reference to the pool.
@@ -116,8 +115,8 @@ impl Coordinator {
         let mut marks = Vec::new();
         for id in self.shards_of(pool) {
             shards.with(id, |shard| {
-                for (block, pieces) in shard.memory.live_by_place() {
-                    let pieces = pieces.into_iter().map(|piece| shard.memory.spot(piece)).collect();
+                for (block, pieces) in shard.live_by_place() {
+                    let pieces = pieces.into_iter().map(|piece| Spot::of(&shard.memory, piece)).collect();
                     marks.push(shard.mark_of(block, pieces));
                 }
             });
@@ -142,7 +141,7 @@ impl Coordinator {
     ) -> Result<(), Obstacle> {
         let mut leaves: BTreeSet<(ShardId, BlockId)> = leaving.iter().copied().collect();
         for &(id, block) in leaving {
-            let pieces = shards.with(id, |shard| shard.memory.pieces_of(block));
+            let pieces = shards.with(id, |shard| shard.pieces_of(block));
             leaves.extend(pieces.into_iter().map(|piece| (id, piece)));
         }
         self.look_at(pool, to, &leaves, shards).map(drop)
@@ -212,8 +211,8 @@ impl Coordinator {
         let is_ordered = self.reuse_anywhere() == Reuse::InOrder;
         let is_ahead = |point: &Point| !(is_ordered && point.stream == stream || self.pending.is_reached(*point));
         let grant = shards.with(shard, |shard| {
-            let spot = shard.memory.spot_at(address, want).ok_or(Obstacle::Gone { bytes })?;
-            let (stands, points, _) = shard.memory.standing_at(&spot, None);
+            let spot = Spot::at(&shard.memory, address, want).ok_or(Obstacle::Gone { bytes })?;
+            let (stands, points, _) = shard.standing_at(&spot, None);
             if stands.iter().any(|(_, state)| !matches!(state, State::Free | State::Kept)) {
                 return Err(Obstacle::Taken { bytes });
             }
@@ -248,7 +247,7 @@ impl Coordinator {
         }
         let mut waiting = BTreeSet::new();
         for id in self.shards_of(pool) {
-            let pieces = shards.with(id, |shard| shard.memory.pieces_of_pending());
+            let pieces = shards.with(id, |shard| shard.pieces_of_pending());
             waiting.extend(pieces.into_iter().map(|piece| (id, piece)));
         }
         let (mut points, mut has_pending) = (Vec::new(), false);
@@ -257,11 +256,11 @@ impl Coordinator {
             let mark = &to.marks[mark];
             let bytes = mark.spot.end - mark.spot.begin;
             let is_there = self.shards.get(spot.shard.0 as usize).is_some_and(|&(_, of)| of == pool);
-            if !is_there || !shards.with(spot.shard, |shard| shard.memory.has_spot(spot)) {
+            if !is_there || !shards.with(spot.shard, |shard| spot.is_there(&shard.memory)) {
                 return Err(Obstacle::Gone { bytes });
             }
             let hint = hint_for(spot, from);
-            let (stands, found, last) = shards.with(spot.shard, |shard| shard.memory.standing_at(spot, hint));
+            let (stands, found, last) = shards.with(spot.shard, |shard| shard.standing_at(spot, hint));
             from = Some((spot.shard, spot.slot, last));
             for (block, state) in stands {
                 let block = (spot.shard, block);
@@ -317,7 +316,7 @@ fn claim(to: &Checkpoint, shards: &mut dyn Shards) -> Vec<Vec<Claimed>> {
             continue;
         }
         let hint = hint_for(spot, from);
-        let (block, change) = shards.with(spot.shard, |shard| shard.memory.claim_spot(spot, to.marks[mark].user, hint));
+        let (block, change) = shards.with(spot.shard, |shard| spot.claim(&mut shard.memory, to.marks[mark].user, hint));
         from = Some((spot.shard, spot.slot, block));
         claimed[mark].push((block, change, piece.unwrap_or(0)));
     }
@@ -333,7 +332,7 @@ fn open(mark: &Mark, ground: &[Claimed], shards: &mut dyn Shards) -> Grant {
     for (&(block, _, _), home) in order.iter().zip(homes) {
         let used = shards.with(home.shard, |shard: &mut Shard| {
             shard.memory.goes_away(block);
-            shard.memory.last_use_of(block)
+            shard.memory.blocks[block].last_use
         });
         last_use = last_use.max(used);
         pieces.push(block);

@@ -185,7 +185,7 @@ impl Coordinator {
         self.know_stream(stream);
         let rules = Rules::new(self.settings_in(pool), self.facts.reuse).on(self.facts.pages);
         let mut shard = Shard::new(id, stream, pool, rules);
-        shard.memory.set_flags(self.pools.flags(pool));
+        shard.memory.rules.set_flags(self.pools.flags(pool));
         shard
     }
 
@@ -300,8 +300,9 @@ impl Coordinator {
     /// Returns the slots of the segments that the shards hold, each with whether it is a range. They are what has to be
     /// given back at the end.
     pub fn holdings(&self, shards: &mut dyn Shards) -> Vec<(ShardId, Slot, bool)> {
-        let slots =
-            |id| shards.with(id, |shard| shard.memory.slots().map(|slot| (id, slot.0, slot.1)).collect::<Vec<_>>());
+        let slots = |id| {
+            shards.with(id, |shard| shard.memory.segments.slots().map(|slot| (id, slot.0, slot.1)).collect::<Vec<_>>())
+        };
         self.shard_ids().flat_map(slots).collect()
     }
 
@@ -356,7 +357,8 @@ impl Coordinator {
             });
         }
         self.headroom.check(held);
-        self.ranges.check(self.shard_ids().map(|id| shards.with(id, |shard| shard.memory.range_bytes())).sum());
+        self.ranges
+            .check(self.shard_ids().map(|id| shards.with(id, |shard| shard.memory.segments.range_bytes())).sum());
         self.pools.check(&by_pool);
         assert_eq!(ledger.total(), self.reserved_bytes(), "the waste ledger {ledger:?} against reserved bytes");
         // G3: a page is mapped exactly where its entry says: at home, and in windows. P2: in one shard only.

@@ -269,7 +269,7 @@ impl Coordinator {
             (Asked::Pause(rung), Outcome::Done) => Phase::Woken(rung),
             (Asked::Pause(_), Outcome::Failed) => Phase::Over,
             (Asked::Release { shard, slot, sweep }, Outcome::Done) => {
-                shards.with(shard, |shard| shard.memory.unpromise(slot));
+                shards.with(shard, |shard| shard.memory.segments.vacate(slot));
                 self.note_progress(plan);
                 Phase::Sweep(sweep)
             }

@@ -88,7 +88,7 @@ impl Coordinator {
 
     fn tell_flags(&self, pool: PoolId, shards: &mut dyn Shards) {
         let flags = self.pools.flags(pool);
-        self.shards_of(pool).for_each(|id| shards.with(id, |shard| shard.memory.set_flags(flags)));
+        self.shards_of(pool).for_each(|id| shards.with(id, |shard| shard.memory.rules.set_flags(flags)));
     }
 
     /// Serves a request in the default pool from free memory of the same stream in a private pool that allows it:
@@ -128,7 +128,7 @@ impl Coordinator {
                     .flat_map(|side| shard.memory.free_blocks(side))
                     .map(|b| b.1.size)
                     .sum::<u64>();
-                small += shard.memory.small_bytes();
+                small += shard.memory.small_bytes;
             });
         }
         let reserved_bytes = super::stats::by_side(reserved, small);
@@ -179,7 +179,7 @@ impl Coordinator {
         let flags = self.pools.flags(pool);
         shards.with(found, |shard| {
             shard.move_to(pool);
-            shard.memory.set_flags(flags);
+            shard.memory.rules.set_flags(flags);
         });
         self.forget_pool(of);
         Some(found)

@@ -167,7 +167,7 @@ impl Coordinator {
         let (reserved, segment, oversize_segments) = self.headroom.stats();
         // Under `paged`, memory goes from side to side without any call: what small blocks have got now counts as
         // theirs, without a history.
-        let small = self.shard_ids().map(|id| shards.with(id, |shard| shard.memory.small_bytes())).sum();
+        let small = self.shard_ids().map(|id| shards.with(id, |shard| shard.memory.small_bytes)).sum();
         let (num_device_alloc, num_device_free) = self.headroom.driver_counts();
         MemoryStats {
             allocation,

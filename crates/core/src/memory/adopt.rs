@@ -25,16 +25,6 @@ pub(crate) struct Arrival {
 }
 
 impl Memory {
-    /// Reserves a slot for a segment that a plan is about to get from the driver.
-    pub(crate) fn promise(&mut self) -> Slot {
-        self.segments.promise()
-    }
-
-    /// Makes a reserved slot free again, because the driver refused or has taken the segment back.
-    pub(crate) fn unpromise(&mut self, slot: Slot) {
-        self.segments.vacate(slot);
-    }
-
     /// Adds a segment. Its one block is claimed for the plan that asked for it, so that no other plan can take it
     /// first. The block of a range without memory is unmapped instead, and every plan may use it.
     pub(crate) fn adopt(&mut self, slot: Slot, arrival: Arrival) -> BlockId {
@@ -121,18 +111,6 @@ impl Memory {
         }
     }
 
-    /// Notes that the mapping of a page in a window is being unmapped.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such mapping.
-    pub(crate) fn page_leaves(&mut self, at: Place) {
-        match self.segments[at.slot].mappings.get_mut(at.offset) {
-            Some(mapping) if mapping.role == Role::Window => mapping.role = Role::Leaving,
-            other => panic!("no page of a window to unmap at {at:?}: {other:?}"),
-        }
-    }
-
     /// Returns every mapping with its place, by slot and offset.
     pub(crate) fn mappings(&self) -> Vec<(Place, Mapping)> {
         let in_segment = |(slot, segment): (Slot, &Segment)| {
@@ -155,11 +133,6 @@ impl Memory {
         let block = &self.blocks[id];
         self.segments[block.slot].mappings.within(block.offset, block.end())
     }
-
-    /// Returns the pages that share a byte with a part of a range, in order.
-    pub(crate) fn pages_over(&self, slot: Slot, begin: u64, end: u64) -> impl Iterator<Item = (u64, Mapping)> {
-        self.segments[slot].mappings.over(begin, end)
-    }
 }
 
 #[cfg(test)]
@@ -179,7 +152,7 @@ mod tests {
     fn with_range() -> (Shard, Slot) {
         let settings = Settings { policy: Policy::paged(Growth::Tight), ..Settings::default() };
         let mut shard = Shard::new(ShardId(0), StreamId(0), PoolId::default(), Rules::new(&settings, Reuse::InOrder));
-        let slot = shard.memory.promise();
+        let slot = shard.memory.segments.promise();
         let (side, page_bytes) = (Side::Large, 2 << 20);
         shard.memory.adopt(
             slot,

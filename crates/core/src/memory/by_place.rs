@@ -175,7 +175,7 @@ impl Memory {
     /// part.
     fn find_edges(&self, (slot, begin, end): (Slot, u64, u64), mut note: impl FnMut(PageId, Ends)) -> (u64, u64) {
         let (mut up, mut down) = (end, begin);
-        for (at, page) in self.pages_over(slot, begin, end) {
+        for (at, page) in self.segments[slot].mappings.over(begin, end) {
             let behind = at + page.bytes;
             let mut ends = Ends::default();
             if begin <= at {
@@ -290,7 +290,8 @@ mod tests {
         let (mut shard, slot, _) = with_gaps(&[4, 4]);
         shard.memory.list_by_place();
         let tile = shard.memory.tiles_by_place().next().expect("4 MiB are free");
-        let (at, mapping) = shard.memory.pages_over(slot, tile.begin, tile.end).next().expect("it has a page");
+        let (at, mapping) =
+            shard.memory.segments[slot].mappings.over(tile.begin, tile.end).next().expect("it has a page");
         let place = Place { shard: shard.id(), slot, offset: at };
         shard.memory.page_unmapped(place, mapping.page);
         shard.memory.page_mapped(place, Mapping { page: PageId(77), ..mapping });

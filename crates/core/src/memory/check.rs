@@ -12,8 +12,28 @@ use crate::segment::{Role, Segment};
 use crate::units::QUANTUM;
 
 impl Memory {
+    /// Verifies every invariant of the memory.
+    ///
+    /// # Panics
+    ///
+    /// Panics at the first invariant that does not hold.
+    pub(crate) fn check(&self) {
+        self.blocks.check();
+        let mut tiled = 0;
+        for (slot, _) in self.segments.iter() {
+            tiled += self.check_tiling(slot);
+        }
+        assert_eq!(tiled, self.blocks.iter().count(), "blocks that tile segments against blocks that exist");
+        Side::BOTH.into_iter().for_each(|side| self.check_indexes(side));
+        self.check_homes();
+        self.check_guards();
+        self.check_mappings();
+        self.check_by_place();
+        self.check_backing();
+    }
+
     /// G1: the mappings of a segment do not overlap, and end within it.
-    pub(crate) fn check_mappings(&self) {
+    fn check_mappings(&self) {
         for (_, segment) in self.segments.iter() {
             let mut end = 0;
             for (at, mapping) in segment.mappings.iter() {
@@ -26,7 +46,7 @@ impl Memory {
 
     /// G2: blocks in use and free ones have the memory of pages behind every byte, unmapped ones behind none. What a
     /// plan has claimed may be either. Nothing is free in ranges for windows.
-    pub(crate) fn check_backing(&self) {
+    fn check_backing(&self) {
         for (_, block) in self.blocks.iter().filter(|(_, block)| block.expandable) {
             let segment = &self.segments[block.slot];
             let mapped = mapped_bytes(segment, block.offset, block.end());
@@ -47,7 +67,7 @@ impl Memory {
 
     /// Verifies T1, blocks tile their segment; T2, no two neighbours could be joined; and T3, everything is a multiple
     /// of the quantum, and unmapped ranges of the page.
-    pub(crate) fn check_tiling(&self, slot: Slot) -> usize {
+    fn check_tiling(&self, slot: Slot) -> usize {
         let segment = &self.segments[slot];
         let (mut end, mut prev, mut count) = (0, BlockId::NONE, 0);
         for id in self.tiles(slot) {
@@ -69,7 +89,7 @@ impl Memory {
                 assert!(!joinable, "{}: {before:?} and {block:?} are not joined", segment.id);
             }
             if block.state == State::Unmapped {
-                let page = self.pages_over(block.slot, block.offset, block.end()).next();
+                let page = self.segments[block.slot].mappings.over(block.offset, block.end()).next();
                 assert!(segment.is_expandable() && page.is_none(), "unmapped, with {page:?}: {block:?}");
             }
             end = block.end();
@@ -81,7 +101,7 @@ impl Memory {
     }
 
     /// Verifies X1: the indexes hold exactly the free and the unmapped blocks.
-    pub(crate) fn check_indexes(&self, side: Side) {
+    fn check_indexes(&self, side: Side) {
         let pool = &self.pools[side.index()];
         pool.free.check(|id| self.entry(id));
         let mut free: alloc::vec::Vec<(Key, BlockId)> = self
@@ -109,10 +129,9 @@ impl Memory {
         self.segments[self.blocks[id].slot].has_windows
     }
 
-    /// Verifies H1: the counts of what is away and small are those of the blocks, and the windows in use are blocks
-    /// that the program holds; and H2: what small blocks no longer need is on the large side, so that no byte of a home
+    /// Verifies H1: the count of what is small is that of the blocks; and H2: what small blocks no longer need is on the large side, so that no byte of a home
     /// is on the small one, from which no page goes back, once everything is free.
-    pub(crate) fn check_homes(&self) {
+    fn check_homes(&self) {
         self.check_slabs();
         let small = self.blocks.iter().filter(|(_, block)| block.expandable && block.side == Side::Small);
         let small: u64 = small.map(|(_, block)| block.size).sum();
@@ -123,14 +142,10 @@ impl Memory {
                 assert_eq!(self.returnable(id), None, "free on the small side, and no small block needs it: {block:?}");
             }
         }
-        for id in self.opened() {
-            let block = &self.blocks[id];
-            assert!(block.is_held() && self.is_for_windows(id), "a window in use: {block:?}");
-        }
     }
 
     /// Verifies that guarded parts lie in marked free or claimed blocks.
-    pub(crate) fn check_guards(&self) {
+    fn check_guards(&self) {
         self.guards.check();
         for (slot, part) in self.guards.all() {
             for id in self.tiles(slot) {

@@ -199,11 +199,6 @@ impl Memory {
         self.blocks[id].last_use = last_use;
     }
 
-    /// Returns the bytes of homes that belong to the small side now.
-    pub(crate) fn small_bytes(&self) -> u64 {
-        self.small_bytes
-    }
-
     /// Keeps the first `backed` bytes of a claimed gap that a plan could not back in full: they become a free block.
     pub(crate) fn keep_backed(&mut self, id: BlockId, backed: u64, last_use: LastUse, clocks: [u64; 2]) {
         let clock = clocks[self.blocks[id].side.index()];
@@ -217,11 +212,6 @@ impl Memory {
         } else {
             self.join(id, clock);
         }
-    }
-
-    /// Returns the free blocks that may hold a whole page of that size.
-    pub(crate) fn free_with_pages(&self, page: u64) -> impl Iterator<Item = BlockId> {
-        self.pools[Side::Large.index()].free.iter_from(page)
     }
 }
 

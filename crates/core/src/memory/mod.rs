@@ -8,6 +8,7 @@ mod adopt;
 mod by_place;
 mod check;
 mod claim;
+mod extend;
 mod foreign;
 mod guards;
 pub(crate) mod home;
@@ -15,7 +16,6 @@ mod join;
 mod search;
 mod seen;
 mod slabs;
-mod spots;
 mod tiles;
 mod windows;
 
@@ -23,7 +23,6 @@ use alloc::collections::BTreeSet;
 
 use millpond_backend::{PageCaps, Point, Reuse, StreamId};
 
-use crate::block::LastUse;
 use crate::block::{Block, Blocks, State};
 use crate::ids::{BlockId, ShardId, Side, Slot};
 use crate::index::{FreeIndex, Key};
@@ -35,13 +34,12 @@ use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
 
 pub(crate) use adopt::Arrival;
 pub(crate) use by_place::Ends;
-pub(crate) use claim::{Extend, Growing};
+pub(crate) use extend::{Extend, Growing, least_to_map};
 pub(crate) use foreign::Owners;
 pub(crate) use guards::Guards;
 pub use guards::Requester;
 pub(crate) use home::{Ground, Growth};
 pub(crate) use seen::BEHIND_MAX;
-pub(crate) use spots::{Mark, Spot};
 pub(crate) use tiles::{Claimed, Tile};
 pub(crate) use windows::Panes;
 
@@ -84,6 +82,11 @@ impl Rules {
             scrub: settings.scrub,
             planted: settings.planted(),
         }
+    }
+
+    /// Takes in what is special about the shard's pool.
+    pub(crate) fn set_flags(&mut self, flags: PoolFlags) {
+        self.splits = self.caches && (self.moves_pages || !flags.no_split);
     }
 
     /// Returns the rules on a device with these pages. A home's memory may have been used at other addresses.
@@ -129,8 +132,6 @@ pub(crate) struct Memory {
     pub(crate) by_place: by_place::ByPlace,
     /// Addresses for windows, where nothing is mapped.
     pub(crate) vacant: BTreeSet<(u64, BlockId)>,
-    /// The windows in use.
-    pub(crate) panes: Panes,
     /// Who may still use free memory.
     pub(crate) guards: Guards,
 }
@@ -152,19 +153,8 @@ impl Memory {
             gives_from: rules.slab,
             by_place: by_place::ByPlace::default(),
             vacant: BTreeSet::new(),
-            panes: Panes::default(),
             guards: Guards::new(rules),
         }
-    }
-
-    /// Takes in what is special about the shard's pool.
-    pub(crate) fn set_flags(&mut self, flags: PoolFlags) {
-        self.rules.splits = self.rules.caches && (self.rules.moves_pages || !flags.no_split);
-    }
-
-    /// Returns the last use of a block's memory on the home stream.
-    pub(crate) fn last_use_of(&self, block: BlockId) -> LastUse {
-        self.blocks[block].last_use
     }
 
     pub(crate) fn entry(&self, id: BlockId) -> Key {
@@ -213,6 +203,14 @@ impl Memory {
         self.guards.points().chain(plain)
     }
 
+    /// Returns the block that has the byte at an offset. The search begins with `from`, which lies in front of it.
+    pub(crate) fn block_at(&self, slot: Slot, offset: u64, from: Option<BlockId>) -> BlockId {
+        let first = Some(from.unwrap_or(self.segments[slot].first));
+        let mut blocks = core::iter::successors(first, |&id| self.blocks[id].next.some());
+        let found = blocks.find(|&id| self.blocks[id].end() > offset);
+        found.unwrap_or_else(|| panic!("no block has the byte at {offset} of slot {}", slot.0))
+    }
+
     /// Returns the last point that freed blocks wait for on the home stream, where that does not reuse in order. Blocks
     /// that wait for other streams first count as well: they wait for the home stream afterwards.
     pub(crate) fn settling_until(&self) -> Option<Point> {
@@ -221,17 +219,6 @@ impl Memory {
         }
         let pending = self.blocks.iter().filter(|(_, block)| block.state == State::Pending);
         pending.map(|(_, block)| block.last_use.tick()).max().map(|tick| Point { stream: self.stream, tick })
-    }
-
-    /// Returns the slots of its segments, with whether each is a range.
-    pub(crate) fn slots(&self) -> impl Iterator<Item = (Slot, bool)> {
-        self.segments.iter().map(|(slot, segment)| (slot, segment.is_expandable()))
-    }
-
-    /// Returns the number of bytes of addresses in the shard's ranges.
-    pub(crate) fn range_bytes(&self) -> u64 {
-        let ranges = self.segments.iter().map(|(_, segment)| segment).filter(|segment| segment.is_expandable());
-        ranges.map(|range| range.bytes).sum()
     }
 }
 

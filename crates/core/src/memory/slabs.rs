@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_segment_has_no_slabs() {
         let (mut shard, _) = bare();
-        let slot = shard.memory.promise();
+        let slot = shard.memory.segments.promise();
         let (id, side) = (SegmentId(u64::from(slot.0)), Side::Large);
         let (bytes, page_bytes) = (4 * MIB, 0);
         let block = shard

@@ -31,6 +31,125 @@ impl Panes {
     pub(crate) fn open(&mut self, id: BlockId, pieces: Vec<BlockId>) {
         self.opened.insert(id, pieces);
     }
+
+    /// Notes that claimed addresses are a new window. What is in front of `front` bytes is not used yet. Returns the
+    /// claimed block that begins there.
+    pub(crate) fn begin(&mut self, memory: &mut Memory, id: BlockId, front: u64) -> BlockId {
+        self.heads.insert(id);
+        let mut block = id;
+        if front > 0 {
+            block = memory.cut(id, front);
+            memory.blocks[id].state = State::Kept;
+        }
+        block
+    }
+
+    /// Keeps addresses of a window that nothing uses any more, joined with what is kept beside them.
+    pub(crate) fn keep(&self, memory: &mut Memory, id: BlockId) {
+        let block = &mut memory.blocks[id];
+        // The memory behind it has the last use.
+        (block.state, block.last_use) = (State::Kept, LastUse::NEVER);
+        let (prev, next) = (block.prev, block.next);
+        let joins = |id: BlockId| memory.blocks[id].state == State::Kept;
+        let before = prev.some().filter(|&prev| joins(prev) && !self.heads.contains(&id));
+        let behind = next.some().filter(|&next| joins(next) && !self.heads.contains(&next));
+        if let Some(behind) = behind {
+            memory.absorb(id, behind);
+        }
+        if let Some(before) = before {
+            memory.absorb(before, id);
+        }
+    }
+
+    /// Gives a claimed part of a window back: nothing uses it.
+    pub(crate) fn unclaim_run(&self, memory: &mut Memory, id: BlockId) {
+        assert_eq!(memory.blocks[id].state, State::Claimed, "block {} is given back", id.0);
+        self.keep(memory, id);
+    }
+
+    /// Returns whether a block is a part of a window that is in use.
+    pub(crate) fn has(&self, id: BlockId) -> bool {
+        self.opened.contains_key(&id)
+    }
+
+    /// Returns the memory of a part of a window that is in use.
+    pub(crate) fn pieces(&self, id: BlockId) -> Option<&[BlockId]> {
+        self.opened.get(&id).map(Vec::as_slice)
+    }
+
+    /// Returns whether a window begins with the block, or addresses that a window has lost.
+    pub(crate) fn begins(&self, id: BlockId) -> bool {
+        self.heads.contains(&id)
+    }
+
+    /// Returns the parts of windows that are in use.
+    pub(crate) fn opened(&self) -> impl Iterator<Item = BlockId> {
+        self.opened.keys().copied()
+    }
+
+    /// Closes a part of a window that was freed: its addresses are kept, and its memory goes home, for whoever comes
+    /// after its user and these points of others. Costs a look at each part of the window in front of it.
+    pub(crate) fn close(&mut self, memory: &mut Memory, id: BlockId, points: &Points, clock: u64) {
+        let used = memory.blocks[id].last_point();
+        let head = core::iter::successors(Some(id), |&id| memory.blocks[id].prev.some());
+        let head = head.clone().find(|head| self.heads.contains(head));
+        let Some(head) = head else { panic!("block {} is in no window", id.0) };
+        let until = self.used.entry(head).or_default();
+        points.iter().chain([used]).for_each(|point| until.max(point));
+        for piece in self.shut(memory, id) {
+            memory.comes_home(piece, used, points, clock);
+        }
+    }
+
+    /// Keeps a part of a window that was freed. Returns its memory.
+    fn shut(&mut self, memory: &mut Memory, id: BlockId) -> Vec<BlockId> {
+        let Some(pieces) = self.opened.remove(&id) else { panic!("block {} is not open", id.0) };
+        memory.note_window_shut(id, &pieces);
+        memory.blocks[id].used_elsewhere = false;
+        self.keep(memory, id);
+        pieces
+    }
+
+    /// Returns the points up to which the window that begins with `head` was used.
+    pub(crate) fn points(&self, head: BlockId) -> impl Iterator<Item = Point> {
+        self.used.get(&head).into_iter().flat_map(Points::iter)
+    }
+
+    /// Takes the addresses of a page out of the window that begins with `head`, of which nothing is used there. Returns
+    /// their block and the one behind it, with which the rest of the window begins, if `has_rest`.
+    pub(crate) fn take_out(
+        &mut self,
+        memory: &mut Memory,
+        head: BlockId,
+        (offset, bytes): (u64, u64),
+        has_rest: bool,
+    ) -> (BlockId, Option<BlockId>) {
+        let out = memory.claim_run(head, offset, bytes);
+        memory.blocks[out].state = State::Kept;
+        let behind = memory.blocks[out].next.some().filter(|_| has_rest);
+        let used = self.used.get(&head).cloned().unwrap_or_default();
+        for part in [Some(out), behind].into_iter().flatten() {
+            self.heads.insert(part);
+            self.used.insert(part, used.clone());
+        }
+        (out, behind)
+    }
+
+    /// Makes addresses vacant that a window has lost: nothing is mapped there any more.
+    pub(crate) fn vacate(&mut self, memory: &mut Memory, id: BlockId) {
+        assert_eq!(memory.blocks[id].state, State::Kept, "block {} of a window is vacated", id.0);
+        assert!(self.heads.remove(&id), "block {} begins no window", id.0);
+        self.used.remove(&id);
+        memory.unmapped(id);
+    }
+
+    /// Verifies that the windows in use are blocks that the program holds.
+    pub(crate) fn check(&self, memory: &Memory) {
+        for id in self.opened() {
+            let block = &memory.blocks[id];
+            assert!(block.is_held() && memory.is_for_windows(id), "a window in use: {block:?}");
+        }
+    }
 }
 
 impl Memory {
@@ -93,18 +212,6 @@ impl Memory {
         true
     }
 
-    /// Notes that claimed addresses are a new window. What is in front of `front` bytes is not used yet. Returns the
-    /// claimed block that begins there.
-    pub(crate) fn begin_window(&mut self, id: BlockId, front: u64) -> BlockId {
-        self.panes.heads.insert(id);
-        let mut block = id;
-        if front > 0 {
-            block = self.cut(id, front);
-            self.blocks[id].state = State::Kept;
-        }
-        block
-    }
-
     /// Joins claimed addresses behind a claimed part of a window with it.
     pub(crate) fn join_claimed(&mut self, run: BlockId, behind: BlockId) {
         self.absorb(run, behind);
@@ -141,99 +248,9 @@ impl Memory {
         run
     }
 
-    /// Gives a claimed part of a window back: nothing uses it.
-    pub(crate) fn unclaim_run(&mut self, id: BlockId) {
-        assert_eq!(self.blocks[id].state, State::Claimed, "block {} is given back", id.0);
-        self.keep(id);
-    }
-
-    /// Keeps addresses of a window that nothing uses any more, joined with what is kept beside them.
-    pub(crate) fn keep(&mut self, id: BlockId) {
-        let block = &mut self.blocks[id];
-        // The memory behind it has the last use.
-        (block.state, block.last_use) = (State::Kept, LastUse::NEVER);
-        let (prev, next) = (block.prev, block.next);
-        let joins = |id: BlockId| self.blocks[id].state == State::Kept;
-        let before = prev.some().filter(|&prev| joins(prev) && !self.panes.heads.contains(&id));
-        let behind = next.some().filter(|&next| joins(next) && !self.panes.heads.contains(&next));
-        if let Some(behind) = behind {
-            self.absorb(id, behind);
-        }
-        if let Some(before) = before {
-            self.absorb(before, id);
-        }
-    }
-
-    /// Returns whether a block is a part of a window that is in use.
-    pub(crate) fn is_opened(&self, id: BlockId) -> bool {
-        self.panes.opened.contains_key(&id)
-    }
-
-    /// Returns the memory of a part of a window that is in use.
-    pub(crate) fn pieces_if_opened(&self, id: BlockId) -> Option<&[BlockId]> {
-        self.panes.opened.get(&id).map(Vec::as_slice)
-    }
-
-    /// Returns whether a window begins with the block, or addresses that a window has lost.
-    pub(crate) fn begins_window(&self, id: BlockId) -> bool {
-        self.panes.heads.contains(&id)
-    }
-
-    /// Returns the parts of windows that are in use.
-    pub(crate) fn opened(&self) -> impl Iterator<Item = BlockId> {
-        self.panes.opened.keys().copied()
-    }
-
-    /// Closes a part of a window that was freed: its addresses are kept, and its memory goes home, for whoever comes
-    /// after its user and these points of others. Costs a look at each part of the window in front of it.
-    pub(crate) fn close_window(&mut self, id: BlockId, points: &Points, clock: u64) {
-        let used = self.blocks[id].last_point();
-        let head = core::iter::successors(Some(id), |&id| self.blocks[id].prev.some());
-        let head = head.clone().find(|head| self.panes.heads.contains(head));
-        let Some(head) = head else { panic!("block {} is in no window", id.0) };
-        let until = self.panes.used.entry(head).or_default();
-        points.iter().chain([used]).for_each(|point| until.max(point));
-        for piece in self.shut_window(id) {
-            self.comes_home(piece, used, points, clock);
-        }
-    }
-
-    /// Keeps a part of a window that was freed. Returns its memory.
-    fn shut_window(&mut self, id: BlockId) -> Vec<BlockId> {
-        let Some(pieces) = self.panes.opened.remove(&id) else { panic!("block {} is not open", id.0) };
-        self.note_window_shut(id, &pieces);
-        self.blocks[id].used_elsewhere = false;
-        self.keep(id);
-        pieces
-    }
-
-    /// Returns the points up to which the window that begins with `head` was used.
-    pub(crate) fn window_points(&self, head: BlockId) -> impl Iterator<Item = Point> {
-        self.panes.used.get(&head).into_iter().flat_map(Points::iter)
-    }
-
     /// Returns whether nothing of the window is in use that begins with `head` and ends at an offset.
     pub(crate) fn is_idle_window(&self, head: BlockId, end: u64) -> bool {
         self.blocks[head].state == State::Kept && self.blocks[head].end() == end
-    }
-
-    /// Takes the addresses of a page out of the window that begins with `head`, of which nothing is used there. Returns
-    /// their block and the one behind it, with which the rest of the window begins, if `has_rest`.
-    pub(crate) fn take_out(
-        &mut self,
-        head: BlockId,
-        (offset, bytes): (u64, u64),
-        has_rest: bool,
-    ) -> (BlockId, Option<BlockId>) {
-        let out = self.claim_run(head, offset, bytes);
-        self.blocks[out].state = State::Kept;
-        let behind = self.blocks[out].next.some().filter(|_| has_rest);
-        let used = self.panes.used.get(&head).cloned().unwrap_or_default();
-        for part in [Some(out), behind].into_iter().flatten() {
-            self.panes.heads.insert(part);
-            self.panes.used.insert(part, used.clone());
-        }
-        (out, behind)
     }
 
     /// Returns whether no page is mapped at addresses that a window has lost.
@@ -241,14 +258,6 @@ impl Memory {
         let block = &self.blocks[id];
         let mut mapped = self.segments[block.slot].mappings.over(block.offset, block.end());
         block.state == State::Kept && mapped.next().is_none()
-    }
-
-    /// Makes addresses vacant that a window has lost: nothing is mapped there any more.
-    pub(crate) fn vacate_window(&mut self, id: BlockId) {
-        assert_eq!(self.blocks[id].state, State::Kept, "block {} of a window is vacated", id.0);
-        assert!(self.panes.heads.remove(&id), "block {} begins no window", id.0);
-        self.panes.used.remove(&id);
-        self.unmapped(id);
     }
 }
 

@@ -15,7 +15,7 @@ use crate::coordinator::plan::{Allowance, Plan};
 use crate::coordinator::step::{Outcome, PageCall, Step};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, Place, PoolId, SegmentId, ShardId, Side};
-use crate::memory::{Arrival, Extend, Growing};
+use crate::memory::{Arrival, Extend, Growing, least_to_map};
 use crate::size::Want;
 use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
 
@@ -61,7 +61,7 @@ impl Coordinator {
 
     /// Asks the driver for a segment that may be reserved.
     pub(super) fn new_segment(&mut self, shard: ShardId, bytes: u64, attempt: Rung, shards: &mut dyn Shards) -> Turned {
-        let slot = shards.with(shard, |shard| shard.memory.promise());
+        let slot = shards.with(shard, |shard| shard.memory.segments.promise());
         self.headroom.ask(bytes);
         let reserve = Reserve { slot, bytes, attempt, addresses: None };
         (Phase::Asked(Asked::Memory(reserve)), Some(Step::Reserve { shard, slot, bytes }))
@@ -107,7 +107,9 @@ impl Coordinator {
         };
         let begins_small = self.is_shared(shard) && self.pool_of(shard) != PoolId::DEFAULT && !has_windows;
         let wished = match begins_small {
-            true => shards.with(shard, |shard| shard.memory.range_bytes()).max(PIECE_BYTES).max(needed).min(most),
+            true => {
+                shards.with(shard, |shard| shard.memory.segments.range_bytes()).max(PIECE_BYTES).max(needed).min(most)
+            }
             false => most,
         };
         let wished = wished.div_ceil(page).saturating_mul(page);
@@ -130,7 +132,7 @@ impl Coordinator {
                 _ => attempt.refused().turn(),
             };
         }
-        let slot = shards.with(shard, |shard| shard.memory.promise());
+        let slot = shards.with(shard, |shard| shard.memory.segments.promise());
         let reserve = Reserve { slot, bytes, attempt, addresses: Some(addresses) };
         (Phase::Asked(Asked::Memory(reserve)), Some(Step::ReserveRange { shard, slot, bytes }))
     }
@@ -149,7 +151,7 @@ impl Coordinator {
             self.headroom.end_ask(bytes);
         }
         let Outcome::Reserved { address: base } = outcome else {
-            shards.with(shard, |shard| shard.memory.unpromise(slot));
+            shards.with(shard, |shard| shard.memory.segments.vacate(slot));
             return match outcome {
                 // There are fewer addresses than that: the attempt asks for a shorter range, or makes do with none.
                 Outcome::Refused if addresses.is_some() => {
@@ -224,7 +226,7 @@ impl Coordinator {
     pub(crate) fn needed_for(&self, shard: ShardId, want: &Want, shards: &mut dyn Shards) -> u64 {
         if self.traits_of(shard).source == Source::Ranges && self.settings.shorter_pages {
             let unit = self.unit_of(want);
-            return shards.with(shard, |shard| shard.memory.least_to_map(want, unit));
+            return shards.with(shard, |shard| least_to_map(&shard.memory, want, unit));
         }
         self.segment_for(shard, want, shards).0
     }
@@ -245,7 +247,7 @@ impl Coordinator {
             room: if is_bounded { self.headroom.room(plan.request.allowance.most()) } else { u64::MAX },
             is_short: plan.request.is_short,
         };
-        match shards.with(shard, |shard| shard.memory.extend(claimed, &want, growing)) {
+        match shards.with(shard, |shard| growing.extend(&mut shard.memory, claimed, &want)) {
             Extend::Serve(block) => self.serve(block, plan, shards),
             Extend::NoRoom => attempt.refused().turn(),
             Extend::Restart(block) => {

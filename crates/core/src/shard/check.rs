@@ -14,24 +14,12 @@ impl Shard {
     ///
     /// Panics at the first invariant that does not hold.
     pub fn check(&self) {
-        self.memory.blocks.check();
-        let mut tiled = 0;
-        for (slot, _) in self.memory.segments.iter() {
-            tiled += self.memory.check_tiling(slot);
-        }
-        assert_eq!(tiled, self.memory.blocks.iter().count(), "blocks that tile segments against blocks that exist");
-        for side in Side::BOTH {
-            self.memory.check_indexes(side);
-            self.check_meter(side);
-        }
+        self.memory.check();
+        Side::BOTH.into_iter().for_each(|side| self.check_meter(side));
         self.meter.check_credit();
         self.check_waits();
-        self.memory.check_homes();
-        self.memory.check_guards();
         self.check_snug();
-        self.memory.check_mappings();
-        self.memory.check_by_place();
-        self.memory.check_backing();
+        self.panes.check(&self.memory);
     }
 
     /// Verifies A1: the counters are the sums over the blocks.

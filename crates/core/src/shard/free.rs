@@ -129,7 +129,7 @@ impl Shard {
         let oversize = block.size >= self.memory.rules.max_split;
         let unsettled = self.meter.free(block.side, block.size, oversize);
         let uses = mem::take(&mut block.used_elsewhere).then(|| self.uses.remove(&id).unwrap_or_default());
-        let is_told = uses.as_ref().is_none_or(|uses| self.memory.is_opened(id) || **uses != Uses::default());
+        let is_told = uses.as_ref().is_none_or(|uses| self.panes.has(id) || **uses != Uses::default());
         assert!(is_told, "block {} was used elsewhere and nothing says where", id.0);
         let block = &mut self.memory.blocks[id];
         block.last_use = LastUse::at(tick);
@@ -156,8 +156,8 @@ impl Shard {
         assert_eq!(state, State::Pending, "block {} is guarded", id.0);
         self.note_retired(id);
         self.memory.blocks[id].waits = 0;
-        if self.memory.is_opened(id) {
-            self.memory.close_window(id, &points, clock);
+        if self.panes.has(id) {
+            self.panes.close(&mut self.memory, id, &points, clock);
             return self.meter.retire(side, size, requested, Default::default());
         }
         self.memory.guards.used_by_others(&mut self.memory.blocks[id], points, false);

@@ -9,6 +9,7 @@ mod free;
 mod put_off;
 mod serve;
 mod snug;
+mod spots;
 mod take;
 mod view;
 
@@ -26,10 +27,11 @@ use crate::meter::{Counter, Meter, ROWS, Row};
 use crate::plant::Plant;
 use crate::settings::Scrub;
 
-use crate::memory::{BEHIND_MAX, Memory, Requester, Rules};
+use crate::memory::{BEHIND_MAX, Memory, Panes, Requester, Rules};
 pub use free::{Freed, Retired, Uses};
 use put_off::Swap;
 use snug::Snug;
+pub(crate) use spots::{Mark, Spot};
 pub use view::{BlockState, BlockView, PageView, SegmentView};
 
 /// A block that was handed out.
@@ -61,6 +63,8 @@ pub struct Grant {
 pub struct Shard {
     pool: PoolId,
     pub(crate) memory: Memory,
+    /// The windows in use.
+    pub(crate) panes: Panes,
     pub(crate) meter: Meter,
     /// What counts towards the slack, where there is one.
     snug: Option<Snug>,
@@ -83,6 +87,7 @@ impl Shard {
         Self {
             pool,
             memory: Memory::new(id, stream, rules),
+            panes: Panes::default(),
             meter: Meter::new(),
             snug: rules.slack.map(Snug::new),
             settling: VecDeque::new(),

@@ -1,4 +1,4 @@
-//! The grant of memory that a plan has claimed, of a part of a window, and of the blocks of a checkpoint at their places.
+//! The grant of memory that a plan has claimed, and of a part of a window.
 
 use alloc::vec::Vec;
 
@@ -6,9 +6,9 @@ use millpond_backend::StreamId;
 
 use super::{Grant, Shard};
 use crate::block::LastUse;
-use crate::block::{Block, State};
+use crate::block::State;
 use crate::ids::{BlockId, Side};
-use crate::memory::{Ground, Mark, Spot};
+use crate::memory::Ground;
 use crate::meter::SplitChange;
 use crate::size::Want;
 
@@ -57,7 +57,7 @@ impl Shard {
         debug_assert!(self.memory.blocks[id].size >= want.rounded && want.side == Side::Large);
         if self.memory.blocks[id].size > want.rounded {
             let rest = self.memory.cut(id, want.rounded);
-            self.memory.keep(rest);
+            self.panes.keep(&mut self.memory, rest);
         }
         let block = &mut self.memory.blocks[id];
         block.state = State::Live;
@@ -67,7 +67,7 @@ impl Shard {
         let (slot, offset) = (block.slot, block.offset);
         self.memory.note_window(id, &pieces);
         self.memory.guards.seen.note_grant(stream);
-        self.memory.panes.open(id, pieces);
+        self.panes.open(id, pieces);
         let oversize = want.rounded >= self.memory.rules.max_split;
         let unsettled = self.meter.grant(Side::Large, want.rounded, want.requested, oversize, SplitChange::default());
         Grant {
@@ -78,62 +78,6 @@ impl Shard {
             base: self.memory.segments[slot].base,
             last_use,
             unsettled,
-        }
-    }
-
-    /// Hands out the free memory at a spot.
-    ///
-    /// # Panics
-    ///
-    /// If not all of it is free.
-    pub(crate) fn grant_at(&mut self, spot: &Spot, want: &Want, user: StreamId) -> Grant {
-        let (block, change) = self.memory.claim_spot(spot, user, None);
-        let (spot, requested, used_on) = (spot.clone(), want.requested, Vec::new());
-        let mark = Mark { spot, requested, user, used_on, pieces: None };
-        self.grant_again(block, &mark, change)
-    }
-
-    /// Returns the live block as a mark whose pieces, if it is in a window, are these.
-    pub(crate) fn mark_of(&self, id: BlockId, pieces: Vec<Spot>) -> Mark {
-        let uses = self.uses.get(&id);
-        Mark {
-            spot: self.memory.spot(id),
-            requested: self.memory.blocks[id].requested,
-            used_on: uses.map_or_else(Vec::new, |uses| uses.streams.clone()),
-            user: self.memory.blocks[id].user,
-            pieces: self.memory.is_opened(id).then_some(pieces),
-        }
-    }
-
-    /// Hands a claimed block out whole, as the block of a mark.
-    pub(crate) fn grant_again(&mut self, id: BlockId, mark: &Mark, change: SplitChange) -> Grant {
-        let block = &mut self.memory.blocks[id];
-        debug_assert_eq!(block.state, State::Claimed);
-        (block.state, block.requested, block.used_elsewhere) = (State::Live, mark.requested, false);
-        block.user = mark.user;
-        let Block { slot, offset, size, last_use, side, .. } = *block;
-        let oversize = size >= self.memory.rules.max_split;
-        self.snug_takes(size, mark.requested);
-        let unsettled = self.meter.grant(side, size, mark.requested, oversize, change);
-        self.use_again(id, mark);
-        self.memory.was_not_scrubbed(id);
-        Grant { block: id, slot, offset, size, base: self.memory.segments[slot].base, last_use, unsettled }
-    }
-
-    /// Hands the addresses of a mark out, in a window whose memory is `pieces`, all of which are away.
-    pub(crate) fn open_again(&mut self, mark: &Mark, pieces: Vec<BlockId>, last_use: LastUse) -> Grant {
-        let Spot { slot, begin, end, side, .. } = mark.spot;
-        let run = self.memory.claim_run(self.memory.block_at(slot, begin, None), begin, end - begin);
-        let want = Want { requested: mark.requested, rounded: end - begin, side };
-        let grant = self.open_window(run, pieces, (mark.user, last_use), &want);
-        self.use_again(grant.block, mark);
-        self.memory.was_not_scrubbed(grant.block);
-        grant
-    }
-
-    fn use_again(&mut self, id: BlockId, mark: &Mark) {
-        for &stream in &mark.used_on {
-            self.record_stream(id, stream);
         }
     }
 }

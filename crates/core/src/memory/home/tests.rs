@@ -31,7 +31,7 @@ pub(crate) fn want(bytes: u64) -> Want {
 
 /// Adds a range of 64 MiB.
 pub(crate) fn add_range(shard: &mut Shard, has_windows: bool) -> Slot {
-    let slot = shard.memory.promise();
+    let slot = shard.memory.segments.promise();
     let (id, bytes, page_bytes) = (SegmentId(u64::from(slot.0)), 64 * MIB, 2 * MIB);
     let arrival = Arrival { id, base: 0, bytes, side: Side::Large, page_bytes, shared: true, has_windows };
     shard.memory.adopt(slot, arrival);
@@ -180,10 +180,10 @@ fn a_slab_begins_at_a_multiple_of_its_length() {
     free(&mut shard, rest, 5);
     let small = shard.take_slab(&want(SMALL), 0, OWN).expect("a slab");
     settle(&mut shard);
-    assert_eq!((small.offset, shard.memory.small_bytes()), (4 * MIB, 2 * MIB));
+    assert_eq!((small.offset, shard.memory.small_bytes), (4 * MIB, 2 * MIB));
     assert_eq!(free_places(&shard), [(3, 4), (6, 10)]);
     free(&mut shard, small.block, 6);
-    assert_eq!((shard.memory.small_bytes(), free_places(&shard)), (0, vec![(3, 10)]));
+    assert_eq!((shard.memory.small_bytes, free_places(&shard)), (0, vec![(3, 10)]));
     free(&mut shard, front, 6);
     assert_eq!(free_places(&shard), [(0, 10)]);
 }
@@ -224,12 +224,12 @@ fn whole_slabs_in_a_free_block_go_back_and_parts_stay() {
         grant.block
     };
     let blocks: Vec<_> = (0..12).map(|_| small(&mut shard)).collect();
-    assert_eq!((shard.memory.small_bytes(), free_places(&shard)), (6 * MIB, vec![]));
+    assert_eq!((shard.memory.small_bytes, free_places(&shard)), (6 * MIB, vec![]));
     // All but the first and the last of twelve: only the middle slab is whole.
     blocks[1..11].iter().for_each(|&id| free(&mut shard, id, 4));
-    assert_eq!((shard.memory.small_bytes(), free_places(&shard)), (4 * MIB, vec![(2, 4)]));
+    assert_eq!((shard.memory.small_bytes, free_places(&shard)), (4 * MIB, vec![(2, 4)]));
     free(&mut shard, blocks[0], 4);
-    assert_eq!((shard.memory.small_bytes(), free_places(&shard)), (2 * MIB, vec![(0, 4)]));
+    assert_eq!((shard.memory.small_bytes, free_places(&shard)), (2 * MIB, vec![(0, 4)]));
     free(&mut shard, blocks[11], 4);
-    assert_eq!((shard.memory.small_bytes(), free_places(&shard)), (0, vec![(0, 6)]));
+    assert_eq!((shard.memory.small_bytes, free_places(&shard)), (0, vec![(0, 6)]));
 }

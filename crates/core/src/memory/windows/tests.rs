@@ -24,8 +24,8 @@ fn keep(shard: &mut Shard, slot: Slot, front: u64) -> BlockId {
     let (block, at, offset) = shard.memory.claim_vacant(bytes).expect("there are addresses");
     assert_eq!(at, slot);
     map(shard, slot, (offset, offset + bytes), Role::Window);
-    let run = shard.memory.begin_window(block, front);
-    shard.memory.unclaim_run(run);
+    let run = shard.panes.begin(&mut shard.memory, block, front);
+    shard.panes.unclaim_run(&mut shard.memory, run);
     settle(shard);
     block
 }
@@ -127,7 +127,7 @@ fn a_window_that_is_used_in_parts_is_whole_again() {
         assert!(!shard.memory.is_idle_window(window, 12 * MIB));
         order.into_iter().zip(8..).for_each(|(at, tick)| free(&mut shard, blocks[at], tick));
         assert_eq!((panes(&shard, window), free_places(&shard)), (vec![(12, kept)], vec![(0, 4), (6, 12)]));
-        let used: Vec<_> = shard.memory.window_points(window).collect();
+        let used: Vec<_> = shard.panes.points(window).collect();
         assert_eq!(used, [Point { stream: shard.stream(), tick: Tick(9) }], "the last use of all its addresses");
     }
 }
@@ -168,18 +168,18 @@ fn a_page_leaves_a_window() {
     let window = keep(&mut shard, slot, 0);
     let live = open(&mut shard, window, 7, &[(ids[2], 7, 9)]);
     let at = crate::ids::Place { shard: crate::ids::ShardId(0), slot, offset: 2 * MIB };
-    shard.memory.page_leaves(at);
-    let (out, behind) = shard.memory.take_out(window, (at.offset, 2 * MIB), true);
+    shard.memory.segments[at.slot].page_leaves(at);
+    let (out, behind) = shard.panes.take_out(&mut shard.memory, window, (at.offset, 2 * MIB), true);
     assert!(!shard.memory.is_bare_window(out), "the driver is still unmapping");
     let rest = behind.expect("there is a rest");
     shard.memory.page_unmapped(at, crate::ids::PageId(1));
     assert!(shard.memory.is_bare_window(out) && !shard.memory.is_bare_window(window));
-    shard.memory.vacate_window(out);
+    shard.panes.vacate(&mut shard.memory, out);
     settle(&mut shard);
     assert_eq!(vacant(&shard), [(2, 2), (10, 54)]);
     free(&mut shard, live.block, 8);
     assert_eq!((panes(&shard, window), panes(&shard, rest)), (vec![(2, State::Kept)], vec![(6, State::Kept)]));
-    let (out, behind) = shard.memory.take_out(rest, (8 * MIB, 2 * MIB), false);
+    let (out, behind) = shard.panes.take_out(&mut shard.memory, rest, (8 * MIB, 2 * MIB), false);
     assert_eq!((shard.memory.blocks[out].size, behind), (2 * MIB, None));
 }
 
@@ -191,12 +191,12 @@ fn what_is_behind_lost_addresses_does_not_join_with_them() {
     let window = keep(&mut shard, slot, 0);
     let live = open(&mut shard, window, 4, &[(ids[2], 7, 9)]);
     let at = crate::ids::Place { shard: crate::ids::ShardId(0), slot, offset: 2 * MIB };
-    shard.memory.page_leaves(at);
-    let (out, rest) = shard.memory.take_out(window, (at.offset, 2 * MIB), true);
+    shard.memory.segments[at.slot].page_leaves(at);
+    let (out, rest) = shard.panes.take_out(&mut shard.memory, window, (at.offset, 2 * MIB), true);
     assert_eq!(rest, Some(live.block));
     free(&mut shard, live.block, 8);
     shard.memory.page_unmapped(at, crate::ids::PageId(1));
-    shard.memory.vacate_window(out);
+    shard.panes.vacate(&mut shard.memory, out);
     settle(&mut shard);
     assert_eq!((vacant(&shard), panes(&shard, live.block)), (vec![(2, 2), (10, 54)], vec![(6, State::Kept)]));
 }
@@ -208,7 +208,7 @@ fn a_page_leaves_a_window_once() {
     let (mut shard, _, slot) = scene();
     keep(&mut shard, slot, 0);
     let at = crate::ids::Place { shard: crate::ids::ShardId(0), slot, offset: 2 * MIB };
-    (0..2).for_each(|_| shard.memory.page_leaves(at));
+    (0..2).for_each(|_| shard.memory.segments[at.slot].page_leaves(at));
 }
 
 /// What is not mapped of claimed addresses is vacant again.
@@ -218,8 +218,8 @@ fn addresses_that_were_claimed_in_vain_are_vacant() {
     let (block, _, offset) = shard.memory.claim_vacant(10 * MIB).expect("there are addresses");
     map(&mut shard, slot, (offset, offset + 4 * MIB), Role::Window);
     assert!(shard.memory.keep_mapped(block, 4 * MIB));
-    let run = shard.memory.begin_window(block, MIB);
-    shard.memory.unclaim_run(run);
+    let run = shard.panes.begin(&mut shard.memory, block, MIB);
+    shard.panes.unclaim_run(&mut shard.memory, run);
     settle(&mut shard);
     assert_eq!((panes(&shard, block), vacant(&shard)), (vec![(4, State::Kept)], vec![(4, 60)]));
     let (block, ..) = shard.memory.claim_vacant(10 * MIB).expect("there are addresses");
@@ -243,7 +243,7 @@ fn what_others_did_in_a_window_guards_its_memory() {
         |tile: &crate::memory::Tile| shard.memory.guards.points_of(&shard.memory.blocks[tile.block]).into_vec();
     let both = vec![at(1, 7), at(0, 9)];
     assert_eq!(shard.tiles_now().iter().map(points).collect::<Vec<_>>(), [both.clone(), both.clone()]);
-    assert_eq!(shard.memory.window_points(window).collect::<Vec<_>>(), both);
+    assert_eq!(shard.panes.points(window).collect::<Vec<_>>(), both);
 }
 
 #[test]

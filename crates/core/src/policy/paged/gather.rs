@@ -149,7 +149,7 @@ impl Coordinator {
         let mut offset = at.offset;
         for &Stretch { home, bytes } in stretches {
             shards.with(home.shard, |shard| {
-                for (begin, page) in shard.memory.pages_over(home.slot, home.offset, home.offset + bytes) {
+                for (begin, page) in shard.memory.segments[home.slot].mappings.over(home.offset, home.offset + bytes) {
                     let home = Place { offset: begin, ..home };
                     parts.push(Part::new(page.page, home, page.bytes, Place { offset, ..at }));
                     offset += page.bytes;

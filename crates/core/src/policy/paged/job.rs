@@ -342,7 +342,7 @@ impl Coordinator {
         }
         match job.target {
             Target::Home | Target::Free(_) => {}
-            Target::Kept(run) => shards.with(shard, |shard| shard.memory.unclaim_run(run)),
+            Target::Kept(run) => shards.with(shard, |shard| shard.panes.unclaim_run(&mut shard.memory, run)),
             Target::Window(making) => self.unmake(shard, making, shards),
         }
         if let Some(Grown { ground, pages, .. }) = job.growth {

@@ -144,7 +144,7 @@ impl Coordinator {
             }
             None => {
                 self.paging.windows.insert(shard, block, parts);
-                shards.with(shard, |shard| shard.memory.begin_window(block, front))
+                shards.with(shard, |shard| shard.panes.begin(&mut shard.memory, block, front))
             }
         }
     }
@@ -162,7 +162,7 @@ impl Coordinator {
         parts.truncate(mapped);
         let bytes = parts.iter().map(|part| part.bytes).sum();
         let is_kept = shards.with(shard, |shard| {
-            rear.iter().for_each(|rear| shard.memory.unclaim_run(rear.run));
+            rear.iter().for_each(|rear| shard.panes.unclaim_run(&mut shard.memory, rear.run));
             shard.memory.keep_mapped(block, bytes)
         });
         if is_kept {
@@ -173,7 +173,7 @@ impl Coordinator {
                 }
                 None => self.made(shard, Making { rear: None, block, front, parts }, shards),
             };
-            shards.with(shard, |shard| shard.memory.unclaim_run(run));
+            shards.with(shard, |shard| shard.panes.unclaim_run(&mut shard.memory, run));
         }
     }
 
@@ -207,7 +207,7 @@ impl Coordinator {
         let (head, end) = (window.head, window.end());
         self.may_release(window.shard)
             && shards.with(window.shard, |shard| {
-                let mut points = shard.memory.window_points(head);
+                let mut points = shard.panes.points(head);
                 shard.memory.is_idle_window(head, end) && points.all(|point| self.pending.is_reached(point))
             })
     }
@@ -227,8 +227,8 @@ impl Coordinator {
                 let window = &self.paging.windows[id];
                 let (head, bytes, has_rest) = (window.head, window.parts[part].bytes, part + 1 < window.parts.len());
                 let (block, behind) = shards.with(at.shard, |shard| {
-                    shard.memory.page_leaves(at);
-                    shard.memory.take_out(head, (at.offset, bytes), has_rest)
+                    shard.memory.segments[at.slot].page_leaves(at);
+                    shard.panes.take_out(&mut shard.memory, head, (at.offset, bytes), has_rest)
                 });
                 self.paging.windows.take_out(id, part, behind);
                 self.paging.ending.push((at.shard, block));
@@ -243,7 +243,7 @@ impl Coordinator {
         let window = self.paging.windows.remove(id);
         self.paging.ending.push((window.shard, window.head));
         let leave = |part: &Part| {
-            shards.with(part.at.shard, |shard| shard.memory.page_leaves(part.at));
+            shards.with(part.at.shard, |shard| shard.memory.segments[part.at.slot].page_leaves(part.at));
             PageCall::Unmap { page: part.page, at: part.at }
         };
         window.parts.iter().map(leave).collect()
@@ -254,7 +254,7 @@ impl Coordinator {
         self.paging.ending.retain(|&(id, block)| {
             let is_bare = shards.with(id, |shard| shard.memory.is_bare_window(block));
             if is_bare {
-                shards.with(id, |shard| shard.memory.vacate_window(block));
+                shards.with(id, |shard| shard.panes.vacate(&mut shard.memory, block));
             }
             !is_bare
         });

@@ -298,8 +298,10 @@ impl Coordinator {
         for id in self.shard_ids().filter(|&id| self.pool_of(id) == of || self.may_release(id)) {
             shards.with(id, |shard| {
                 shard.settling_from().into_iter().for_each(|point| lower(&mut points, point));
-                let free =
-                    shard.memory.free_with_pages(granularity).map(|block| shard.memory.blocks[block].last_point());
+                let free = shard.memory.pools[Side::Large.index()]
+                    .free
+                    .iter_from(granularity)
+                    .map(|block| shard.memory.blocks[block].last_point());
                 for point in shard.memory.guards.points().chain(free) {
                     if self.when(taker, point) > When::Now {
                         lower(&mut points, point);

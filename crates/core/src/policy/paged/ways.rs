@@ -86,7 +86,7 @@ impl Coordinator {
 
     /// Returns whether a shard gets no more addresses for windows while there are windows that can end.
     fn has_few_addresses(&self, shard: ShardId, bytes: u64, shards: &mut dyn Shards) -> bool {
-        let taken = shards.with(shard, |shard| shard.memory.range_bytes());
+        let taken = shards.with(shard, |shard| shard.memory.segments.range_bytes());
         self.ranges.left() < bytes || taken / RANGES_MAX > self.headroom.total_bytes().max(bytes)
     }
 
