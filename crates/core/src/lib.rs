@@ -8,6 +8,7 @@ mod block;
 mod books;
 pub mod conf;
 mod coordinator;
+mod governor;
 mod heap;
 mod ids;
 mod index;
@@ -18,6 +19,8 @@ mod looks;
 mod mapped;
 mod memory;
 mod meter;
+mod paged;
+mod plan;
 #[cfg(feature = "plant")]
 pub mod plant;
 #[cfg(not(feature = "plant"))]
@@ -33,12 +36,10 @@ pub mod units;
 
 pub use block::LastUse;
 pub use books::Points;
-pub use coordinator::{
-    Checkpoint, Coordinator, DeviceFacts, FreeRange, Obstacle, Outcome, PageCall, Pin, Plan, Polled, Relief, Report,
-    Restored, Shards, Step,
-};
+pub use coordinator::{Checkpoint, Coordinator, DeviceFacts, Obstacle, Restored, Shards};
 pub use ids::{BlockId, PageId, Place, PoolId, SegmentId, ShardId, Side, Slot};
 pub use memory::Requester;
+pub use plan::{FreeRange, Outcome, PageCall, Pin, Plan, Polled, Relief, Report, Step};
 pub use shard::{BlockState, BlockView, Freed, Grant, PageView, Retired, SegmentView, Shard, Uses};
 pub use size::{Sizes, Want};
 pub use stats::WasteLedger;

@@ -101,6 +101,12 @@ fn round_to_division(bytes: u64, divisions: u64) -> u64 {
     }
 }
 
+/// Returns the bytes of a segment that serves where there are no addresses: no more than the request needs, as many
+/// requests may have to have one of their own.
+pub(crate) fn exact_segment(want: &Want) -> u64 {
+    want.rounded.next_multiple_of(SMALL_SEGMENT_BYTES)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,17 +4,21 @@
 
 pub(crate) mod headroom;
 pub(crate) mod pages;
+mod paging;
 pub(crate) mod pending;
 pub(crate) mod points;
 pub(crate) mod pools;
 mod ranges;
 mod shelf;
-pub(crate) mod windows;
+pub(crate) mod turns;
+mod windows;
 
 pub(crate) use headroom::Headroom;
 pub(crate) use pages::{Page, Pages};
+pub(crate) use paging::Paging;
 pub(crate) use pending::Pending;
 pub use points::Points;
 pub(crate) use pools::Pools;
-pub(crate) use ranges::Ranges;
+pub(crate) use ranges::{Addresses, Ranges};
+pub(crate) use turns::{Standing, Turns};
 pub(crate) use windows::{Part, Window, WindowId, Windows};

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, StreamId, Tick};
 
 use super::Points;
-use crate::coordinator::step::Polled;
 use crate::ids::{BlockId, ShardId};
+use crate::plan::step::Polled;
 
 /// A block that waits for a tick of the stream in whose queue it stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

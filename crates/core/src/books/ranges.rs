@@ -1,5 +1,14 @@
 //! The addresses that ranges take, and how many the driver has as far as that is known.
 
+/// What a range of addresses is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Addresses {
+    /// Pages have their homes there. The number is the bytes of new pages that the range is needed for.
+    Home(u64),
+    /// Windows. The number is the length in bytes of the one that the range is needed for.
+    Windows(u64),
+}
+
 /// The book of addresses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ranges {

@@ -5,28 +5,21 @@
 //! that other streams can work while one grows.
 
 mod checkpoint;
-pub(crate) mod phase;
-pub(crate) mod plan;
 mod pools;
-mod report;
 mod retire;
 mod stats;
-pub(crate) mod step;
-pub(crate) mod sweep;
-pub(crate) mod turn;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use millpond_backend::{PageCaps, Reuse, StreamId};
 
-use crate::books::{Headroom, Page, Pages, Pending, Pools, Ranges};
+use crate::books::{Headroom, Page, Pages, Paging, Pending, Pools, Ranges};
 use crate::ids::{PageId, Place, PoolId, ShardId, Slot};
 use crate::looks;
 use crate::memory::Rules;
 use crate::meter::Peaks;
-use crate::policy::paged::Paging;
-use crate::policy::{Source, Sourced, Traits};
+use crate::policy::{Source, Traits};
 use crate::segment::Role;
 use crate::settings::Settings;
 use crate::shard::{SegmentView, Shard};
@@ -34,12 +27,10 @@ use crate::size::Sizes;
 use crate::stats::WasteLedger;
 use crate::stats::{MemoryStats, PageStats};
 
-use turn::Turns;
+use crate::books::Turns;
+use pools::Sourced;
 
 pub use checkpoint::{Checkpoint, Obstacle, Restored};
-pub use plan::Plan;
-pub use report::{FreeRange, Pin, Relief, Report};
-pub use step::{Outcome, PageCall, Polled, Step};
 
 /// Access to the shards of an allocator, one at a time. The shell locks a shard for each call, and may keep the lock
 /// until the next one.
@@ -127,7 +118,7 @@ pub struct Coordinator {
     forgotten_peak: u64,
     /// PyTorch's counters of what requests led to: what else there is of these is counted elsewhere.
     pub(crate) scalars: MemoryStats,
-    turns: Turns,
+    pub(crate) turns: Turns,
     pub(crate) births: u64,
     pub(crate) paging: Paging,
 }

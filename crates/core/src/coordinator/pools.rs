@@ -9,15 +9,36 @@ use alloc::vec::Vec;
 
 use millpond_backend::{StreamId, Tick};
 
-use super::phase::{Phase, Turned};
-use super::plan::Plan;
-use super::step::Step;
 use super::{Coordinator, Shards};
 use crate::ids::{PoolId, ShardId, Side};
 use crate::looks;
-use crate::policy::Source;
-use crate::settings::PoolFlags;
+use crate::plan::Plan;
+use crate::plan::phase::{Phase, Turned};
+use crate::plan::step::Step;
+use crate::policy::{Policy, Source, Traits};
+use crate::settings::{PoolFlags, Settings};
+use crate::size::Sizes;
 use crate::stats::PoolStats;
+
+/// What holds in pools with a source of their own.
+///
+/// Memory that another allocator supplies comes in segments, and goes back to it whole. So the rules of `classic` hold
+/// in such a pool, whatever the policy is: its requests climb the ladder of segments, of PyTorch's sizes, and its
+/// memory is neither mapped a second time nor used by other streams.
+pub(crate) struct Sourced {
+    settings: Settings,
+    traits: Traits,
+    sizes: Sizes,
+}
+
+impl Sourced {
+    /// Returns what holds there in an allocator with these settings.
+    pub(crate) fn under(settings: &Settings) -> Self {
+        // PyTorch's own policy, as it is without any configuration.
+        let settings = settings.clone().with_policy(Policy::default());
+        Self { traits: settings.policy.traits(), sizes: Sizes::new(&settings), settings }
+    }
+}
 
 impl Coordinator {
     /// Creates a private pool with one reference, and returns its number.
@@ -186,7 +207,7 @@ impl Coordinator {
     }
 
     /// Forgets a private pool if it has neither references nor memory nor shards.
-    pub(super) fn forget_pool(&mut self, pool: PoolId) {
+    pub(crate) fn forget_pool(&mut self, pool: PoolId) {
         if self.shards_of(pool).next().is_none() {
             self.pools.forget(pool);
         }
@@ -236,7 +257,7 @@ impl Coordinator {
 
     /// Leaves streams that are being captured out of what the shell is asked: a question or a wait would record an
     /// event there.
-    pub(super) fn leave_captured_alone(&self, step: &mut Step) {
+    pub(crate) fn leave_captured_alone(&self, step: &mut Step) {
         if !self.pending.has_captures() {
             return;
         }
@@ -271,5 +292,20 @@ impl Coordinator {
     /// Returns the bytes live in the pool of a shard.
     pub(crate) fn live_in_pool(&self, shard: ShardId, shards: &mut dyn Shards) -> u64 {
         self.shards_of(self.pool_of(shard)).map(|id| shards.with(id, |shard| shard.live_bytes())).sum()
+    }
+
+    /// Returns the settings that hold in a pool.
+    pub(crate) fn settings_in(&self, pool: PoolId) -> &Settings {
+        if self.has_source(pool) { &self.sourced.settings } else { &self.settings }
+    }
+
+    /// Returns the traits of the policy that serves requests of a shard.
+    pub(crate) fn traits_of(&self, shard: ShardId) -> Traits {
+        if self.has_source(self.pool_of(shard)) { self.sourced.traits } else { self.traits }
+    }
+
+    /// Returns the rounding rules for segments of a shard.
+    pub(crate) fn sizes_of(&self, shard: ShardId) -> &Sizes {
+        if self.has_source(self.pool_of(shard)) { &self.sourced.sizes } else { &self.sizes }
     }
 }

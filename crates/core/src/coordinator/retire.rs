@@ -63,7 +63,7 @@ impl Coordinator {
     /// order from the front. Does nothing while a plan is about to be refused: it waits for the same points, and looks
     /// at what they free before others do.
     pub fn retire_ready(&mut self, clocks: [u64; 2], shards: &mut dyn Shards) {
-        if !self.is_closed() {
+        if !self.turns.is_closed() {
             self.retire(clocks, shards);
         }
     }

@@ -219,7 +219,7 @@ impl Coordinator {
     }
 
     /// Does the work of [`slack_stats`](Self::slack_stats) where all shards are settled.
-    pub(super) fn beyond_slack(&self, shards: &mut dyn Shards) -> SlackStats {
+    pub(crate) fn beyond_slack(&self, shards: &mut dyn Shards) -> SlackStats {
         let most_live_bytes = self.most_live();
         let is_bounded = self.traits.source == Source::Pages;
         // Each pool has its own slack, as its memory serves no other.
@@ -267,7 +267,7 @@ impl Coordinator {
 
     /// P1: a peak is the sum of what is there and what room is left, and no room is below zero. P2: shards that hold no
     /// room have none, and each other one is a holder, once.
-    pub(super) fn check_peaks(&mut self, shards: &mut dyn Shards) {
+    pub(crate) fn check_peaks(&mut self, shards: &mut dyn Shards) {
         let rows = |id| shards.with(id, |shard| (shard.meter.current_rows(), shard.meter.rooms()));
         let rows: Vec<_> = self.shard_ids().map(rows).collect();
         self.peaks.check(&rows);
@@ -284,7 +284,7 @@ impl Coordinator {
 }
 
 /// Returns reserved bytes of which `small` more belong to the small side than were counted there.
-pub(super) fn by_side(mut reserved: StatByPool, small: u64) -> StatByPool {
+pub(crate) fn by_side(mut reserved: StatByPool, small: u64) -> StatByPool {
     let StatByPool { small_pool, large_pool, .. } = &mut reserved;
     small_pool.current += small;
     large_pool.current -= small;
@@ -303,8 +303,9 @@ mod tests {
     use millpond_backend::Tick;
 
     use super::*;
-    use crate::coordinator::{DeviceFacts, Outcome, Plan, Step};
+    use crate::coordinator::DeviceFacts;
     use crate::ids::{PoolId, ShardId};
+    use crate::plan::{Outcome, Plan, Step};
     use crate::settings::Settings;
     use crate::shard::{Freed, Grant, Shard};
     use crate::units::MIB;

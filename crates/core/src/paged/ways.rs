@@ -22,25 +22,26 @@ use alloc::vec::Vec;
 
 use super::gather::Gathered;
 use super::job::{Job, Target};
-use super::pace::Spends;
-use super::sizes;
 use super::tiles::{Taker, When};
-use crate::coordinator::phase::Purpose;
-use crate::coordinator::phase::{Phase, Turned};
-use crate::coordinator::plan::Plan;
-use crate::coordinator::step::{PageCall, Step};
+use crate::books::Addresses;
 use crate::coordinator::{Coordinator, Shards};
+use crate::governor::pace::Spends;
+use crate::governor::sizes;
 use crate::ids::{ShardId, Side};
-use crate::policy::ladder::Rung;
-use crate::policy::{Addresses, exact_segment};
+use crate::plan::Plan;
+use crate::plan::Rung;
+use crate::plan::phase::Purpose;
+use crate::plan::phase::{Phase, Turned};
+use crate::plan::step::{PageCall, Step};
 use crate::shard::Grant;
+use crate::size::exact_segment;
 
 /// The number of times that the addresses of a stream may be as many as the device has bytes.
 const RANGES_MAX: u64 = 36;
 
 /// What came of a way.
 #[derive(Debug)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// The job is claimed.
     Job(Job),
     /// Another thread has changed what the way needs.
@@ -59,7 +60,7 @@ pub(super) enum Way {
 
 impl Coordinator {
     /// Takes the first way that serves the request.
-    pub(super) fn find_way(&mut self, rung: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Option<Turned> {
+    pub(crate) fn find_way(&mut self, rung: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Option<Turned> {
         let (shard, _) = plan.request.allocation();
         let way = self.first_way(plan, shards)?;
         Some(match way {
@@ -186,7 +187,7 @@ impl Coordinator {
     }
 
     /// Returns the sizes of new pages for a number of bytes.
-    pub(super) fn page_sizes(&self, side: Side, bytes: u64) -> Vec<u64> {
+    pub(crate) fn page_sizes(&self, side: Side, bytes: u64) -> Vec<u64> {
         let cap = match side {
             Side::Small => sizes::least(self.granularity()),
             Side::Large => sizes::page_cap(self.headroom.with_asked() + bytes, self.granularity()),
@@ -267,7 +268,7 @@ impl Coordinator {
     /// Returns whether all idle pages can be gathered for a request, so that releasing them would not help it. Spare
     /// pages have no home and cannot be gathered, and nor can segments. Where a new page has no addresses, idle pages
     /// are not gathered with any, and a segment serves once they went back.
-    pub(super) fn gathers_all(&self, taker: Taker) -> bool {
+    pub(crate) fn gathers_all(&self, taker: Taker) -> bool {
         let Taker { shard, want, lacks, .. } = taker;
         let same_pool = self.shard_ids().all(|id| self.pool_of(id) == self.pool_of(shard));
         let has_spare = self.pages.spare().next().is_some();

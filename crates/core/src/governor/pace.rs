@@ -47,7 +47,7 @@ const IN_TURN: (f64, f64) = (0.5, 0.9);
 
 /// How much memory is spent so that streams do not wait for each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Spends {
+pub(crate) enum Spends {
     /// None: streams wait.
     Nothing,
     /// As much as a small program needs, while nothing is known.
@@ -200,7 +200,7 @@ pub(crate) struct Pace {
 impl Pace {
     /// Takes in how far streams were at a time. Costs a look at these, at those with spans that are not counted, and
     /// for each that is counted at all spans of its time.
-    pub(super) fn look(&mut self, reached: impl Iterator<Item = Point>, now: u64) {
+    pub(crate) fn look(&mut self, reached: impl Iterator<Item = Point>, now: u64) {
         let is_first = self.now.is_none();
         let blur = self.now.map_or(0, |before| now.saturating_sub(before));
         self.now = Some(now);
@@ -237,7 +237,7 @@ impl Pace {
 
     /// Notes that a number of blocks was granted to a stream since the last mark, whose work is what the device does
     /// before it reaches a tick, and that the tick is reached or not.
-    pub(super) fn mark(&mut self, point: Point, is_reached: bool, granted: u64) {
+    pub(crate) fn mark(&mut self, point: Point, is_reached: bool, granted: u64) {
         if let Some(now) = self.now {
             let streams = self.lanes.len().max(point.stream.0 as usize + 1);
             self.lanes.resize_with(streams, Lane::default);
@@ -246,7 +246,7 @@ impl Pace {
     }
 
     /// Notes that a stream waits for others on the device. `covered` is a tick of it that covers the wait.
-    pub(super) fn wait(&mut self, stream: StreamId, covered: Tick) {
+    pub(crate) fn wait(&mut self, stream: StreamId, covered: Tick) {
         let Some(lane) = self.lanes.get_mut(stream.0 as usize) else { return };
         match lane.marks.back_mut().filter(|mark| mark.tick >= covered) {
             Some(mark) => mark.vague = true,
@@ -255,7 +255,7 @@ impl Pace {
     }
 
     /// Returns whether it may be found out how streams share the device: there are marks.
-    pub(super) fn may_find_out(&self) -> bool {
+    pub(crate) fn may_find_out(&self) -> bool {
         !self.lanes.is_empty()
     }
 
@@ -329,7 +329,7 @@ impl Pace {
 
     /// Returns how much memory is spent so that streams do not wait for each other, while the device is behind. Where
     /// nothing is found out it stays little: streams that are never seen to be busy together lose nothing by a wait.
-    pub(super) fn spends(&self) -> Spends {
+    pub(crate) fn spends(&self) -> Spends {
         match self.sharing {
             Sharing::Untold | Sharing::SideBySide => Spends::Much,
             Sharing::InTurn => Spends::Nothing,
@@ -345,11 +345,11 @@ const APART: f64 = 0.5;
 const PAIRS_LEAST: usize = 20;
 /// What the newest rows say: for each, the work of the others and the time, both over its own work.
 #[derive(Debug, Default)]
-pub(super) struct Seen(VecDeque<(f64, f64)>);
+pub(crate) struct Seen(VecDeque<(f64, f64)>);
 
 impl Seen {
     /// Adds a row, and forgets the oldest one if there are too many.
-    pub(super) fn add(&mut self, others: f64, time: f64) {
+    pub(crate) fn add(&mut self, others: f64, time: f64) {
         if self.0.len() == SEEN.1 {
             self.0.pop_front();
         }
@@ -362,7 +362,7 @@ impl Seen {
     ///
     /// That is the slope of a line through all that was seen, over its height where the others do nothing: the median
     /// of the slopes between any two of them (the estimator of Theil and Sen), which a few wrong ones do not change.
-    pub(super) fn delay(&self) -> Option<f64> {
+    pub(crate) fn delay(&self) -> Option<f64> {
         let of_two = |(at, one): (usize, &(f64, f64))| {
             let later = self.0.range(at + 1..).filter(move |other| (other.0 - one.0).abs() >= APART);
             later.map(|other| (other.1 - one.1) / (other.0 - one.0)).collect::<Vec<_>>()
@@ -384,11 +384,11 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 #[cfg(test)]
 impl Seen {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub(super) fn newest(&self) -> Option<(f64, f64)> {
+    pub(crate) fn newest(&self) -> Option<(f64, f64)> {
         self.0.back().copied()
     }
 }

@@ -13,7 +13,7 @@ use crate::ids::Place;
 
 /// Where the first stretch of a window may begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum First {
+pub(crate) enum First {
     /// Anywhere in a page: a window begins there.
     Anywhere,
     /// With a page: a window goes on there.
@@ -22,7 +22,7 @@ pub(super) enum First {
 
 /// What the choice is to be good for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Aim {
+pub(crate) enum Aim {
     /// That few pages are mapped. The first stretch is the longest that ends with a page. Then comes the shortest that
     /// is long enough for what is left, or else the longest.
     FewPages,
@@ -33,25 +33,25 @@ pub(super) enum Aim {
 
 /// What is chosen for a window.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) struct Chosen {
+pub(crate) struct Chosen {
     /// In order of the addresses in the window.
-    pub(super) stretches: Vec<Stretch>,
+    pub(crate) stretches: Vec<Stretch>,
     /// The bytes that are missing.
-    pub(super) missing: u64,
+    pub(crate) missing: u64,
     /// Whether the new pages for what is missing come in front of the last stretch, and not behind it. What is missing
     /// is whole pages then.
-    pub(super) is_last_behind: bool,
+    pub(crate) is_last_behind: bool,
 }
 
 /// A free block, with the edges of the pages in it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Gap {
-    pub(super) home: Place,
-    pub(super) end: u64,
+pub(crate) struct Gap {
+    pub(crate) home: Place,
+    pub(crate) end: u64,
     /// Where the first page begins that begins in it.
-    pub(super) up: u64,
+    pub(crate) up: u64,
     /// Where the last page ends that ends in it.
-    pub(super) down: u64,
+    pub(crate) down: u64,
 }
 
 impl Gap {
@@ -99,7 +99,7 @@ struct Ends {
 
 /// Chooses stretches of up to `bytes` from the gaps. The first of them may begin anywhere if `from` says so, and not
 /// only with a page. New pages are a multiple of `unit` bytes long.
-pub(super) fn choose(gaps: &[Gap], bytes: u64, (from, aim): (First, Aim), unit: u64) -> Chosen {
+pub(crate) fn choose(gaps: &[Gap], bytes: u64, (from, aim): (First, Aim), unit: u64) -> Chosen {
     let ends = match (from, aim) {
         (First::Anywhere, Aim::FewPages) => Ends { first: most(gaps, Gap::tail, None), last: None },
         (First::Page, Aim::FewPages) => Ends::default(),

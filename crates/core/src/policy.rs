@@ -4,19 +4,6 @@
 //! Memory of `classic` and `direct` comes in [`segments`]; [`paged`] has its own rules of growth. All climb one ladder,
 //! [`ladder`].
 
-pub(crate) mod ladder;
-pub(crate) mod paged;
-mod segments;
-
-pub use paged::Growth;
-pub(crate) use paged::least_page_bytes;
-pub(crate) use segments::{Addresses, exact_segment};
-
-use crate::coordinator::Coordinator;
-use crate::ids::{PoolId, ShardId};
-use crate::settings::Settings;
-use crate::size::Sizes;
-
 /// The rules for where blocks are placed and what is kept.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[non_exhaustive]
@@ -57,6 +44,26 @@ pub enum Segments {
     /// the peak. Before one is taken, idle ones are given back as far as the share demands; garbage is not collected.
     /// The smaller the slack, the more often the driver is called.
     Snug(f64),
+}
+
+/// What `paged` does first when memory is short and free memory may still be in use by the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Growth {
+    /// The use of free memory behind a device-side wait, which needs the least memory.
+    Tight,
+    /// The creation of pages, up to a cap. Beyond it, streams wait for each other.
+    #[default]
+    Balanced,
+}
+
+impl Growth {
+    /// Returns the name that configurations use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Growth::Tight => "tight",
+            Growth::Balanced => "balanced",
+        }
+    }
 }
 
 /// What sets a policy apart, for the rest of the core.
@@ -238,43 +245,6 @@ impl Variant {
     /// Returns the variant of that name, if there is one.
     pub fn find(name: &str) -> Option<Variant> {
         Self::all().find(|variant| variant.name == name)
-    }
-}
-
-/// What holds in pools with a source of their own.
-///
-/// Memory that another allocator supplies comes in segments, and goes back to it whole. So the rules of `classic` hold
-/// in such a pool, whatever the policy is: its requests climb the ladder of segments, of PyTorch's sizes, and its
-/// memory is neither mapped a second time nor used by other streams.
-pub(crate) struct Sourced {
-    settings: Settings,
-    traits: Traits,
-    sizes: Sizes,
-}
-
-impl Sourced {
-    /// Returns what holds there in an allocator with these settings.
-    pub(crate) fn under(settings: &Settings) -> Self {
-        // PyTorch's own policy, as it is without any configuration.
-        let settings = settings.clone().with_policy(Policy::default());
-        Self { traits: settings.policy.traits(), sizes: Sizes::new(&settings), settings }
-    }
-}
-
-impl Coordinator {
-    /// Returns the settings that hold in a pool.
-    pub(crate) fn settings_in(&self, pool: PoolId) -> &Settings {
-        if self.has_source(pool) { &self.sourced.settings } else { &self.settings }
-    }
-
-    /// Returns the traits of the policy that serves requests of a shard.
-    pub(crate) fn traits_of(&self, shard: ShardId) -> Traits {
-        if self.has_source(self.pool_of(shard)) { self.sourced.traits } else { self.traits }
-    }
-
-    /// Returns the rounding rules for segments of a shard.
-    pub(crate) fn sizes_of(&self, shard: ShardId) -> &Sizes {
-        if self.has_source(self.pool_of(shard)) { &self.sourced.sizes } else { &self.sizes }
     }
 }
 

@@ -4,14 +4,14 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::plan::Plan;
+use super::Plan;
 use super::step::{PageCall, Step};
 use super::sweep::Sweep;
-use super::{Coordinator, Shards};
+use crate::books::Addresses;
+use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, PageId, Place, ShardId, Slot};
-use crate::policy::Addresses;
-use crate::policy::ladder::Rung;
-use crate::policy::paged::Job;
+use crate::paged::Job;
+use crate::plan::Rung;
 use crate::segment::{Mapping, Role};
 
 /// Where a plan is between two steps. Each phase owns what belongs to it, so that no phase reads what another left.
@@ -115,7 +115,7 @@ impl Phase {
     }
 
     /// Returns whether the plan holds something that others may be short of.
-    pub(super) fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         let is_free = matches!(self, Phase::Begin | Phase::Climb(_) | Phase::Woken(_) | Phase::Over);
         !is_free && !matches!(self, Phase::Asked(Asked::Points(_) | Asked::Pause(_)))
     }
@@ -153,7 +153,7 @@ pub(crate) struct Extension {
 
 impl Coordinator {
     /// Takes in that page calls were made: all of them, or the first `done` before one failed.
-    pub(super) fn calls_made(
+    pub(crate) fn calls_made(
         &mut self,
         mut calls: Vec<PageCall>,
         purpose: Purpose,
@@ -232,7 +232,7 @@ impl Coordinator {
     }
 
     /// Returns the calls that unmap a page everywhere and release it. It is taken out of the windows that it is in.
-    pub(super) fn calls_to_release(&mut self, id: PageId, shards: &mut dyn Shards) -> Vec<PageCall> {
+    pub(crate) fn calls_to_release(&mut self, id: PageId, shards: &mut dyn Shards) -> Vec<PageCall> {
         let mut calls = self.calls_to_leave_windows(id, shards);
         calls.extend(self.pages[id].home.map(|at| PageCall::Unmap { page: id, at }));
         calls.push(PageCall::Release { page: id });
@@ -240,7 +240,7 @@ impl Coordinator {
     }
 
     /// Notes that calls of [`calls_to_release`](Self::calls_to_release) were made.
-    pub(super) fn pages_released(&mut self, calls: &[PageCall], shards: &mut dyn Shards) {
+    pub(crate) fn pages_released(&mut self, calls: &[PageCall], shards: &mut dyn Shards) {
         for call in calls {
             match *call {
                 PageCall::Unmap { page, at } => self.page_leaves(page, at, shards),
@@ -273,7 +273,7 @@ mod tests {
     use millpond_backend::{Point, StreamId, Tick};
 
     use super::*;
-    use crate::policy::ladder::Attempt;
+    use crate::plan::Attempt;
 
     const GROW: Rung = Rung::Grow(Attempt::First);
 

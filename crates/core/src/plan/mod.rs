@@ -4,19 +4,31 @@
 //! there is something for the shell to do; [`Coordinator::learn`] takes in what came of it. Where a plan stands on the
 //! ladder of its policy, and what comes next, is a table in the policy's folder.
 
+mod ladder;
+mod pages;
+pub(crate) mod phase;
+mod report;
+mod segments;
+pub(crate) mod step;
+pub(crate) mod sweep;
+pub(crate) mod turn;
+
 use millpond_backend::{Reuse, StreamId, Tick};
 
-use super::phase::Purpose;
-use super::phase::{Asked, Phase, Turned};
-use super::step::{Outcome, Step};
-use super::turn::Standing;
-use super::{Coordinator, Shards};
+use crate::books::Standing;
+use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{PoolId, ShardId};
 use crate::memory::Requester;
 use crate::policy::Source;
-use crate::policy::paged::{Knows, Times};
 use crate::shard::Grant;
 use crate::size::Want;
+pub(crate) use ladder::{Attempt, Rung};
+pub(crate) use pages::{Knows, Lacks, Times};
+use phase::Purpose;
+use phase::{Asked, Phase, Turned};
+pub use report::{FreeRange, Pin, Relief, Report};
+pub use step::{Outcome, Step};
+pub use step::{PageCall, Polled};
 
 /// What a plan is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,7 +113,7 @@ pub struct Plan {
     /// Whether it climbs the ladder of `paged`, and what its attempts have learnt there.
     pub(crate) gathers: bool,
     pub(crate) knows: Knows,
-    pub(super) phase: Phase,
+    pub(crate) phase: Phase,
 }
 
 impl Plan {
@@ -202,7 +214,7 @@ impl Coordinator {
     ///
     /// If the outcome of the previous step was not told.
     pub fn next(&mut self, plan: &mut Plan, shards: &mut dyn Shards) -> Step {
-        if plan.standing.keeps_turn() && self.has_turn(plan) {
+        if plan.standing.keeps_turn() && self.turns.has_turn(&plan.standing) {
             // Alone among plans: nor do blocks that are handed out or taken back change what it sees.
             shards.hold();
         }
@@ -270,7 +282,7 @@ impl Coordinator {
             (Asked::Pause(_), Outcome::Failed) => Phase::Over,
             (Asked::Release { shard, slot, sweep }, Outcome::Done) => {
                 shards.with(shard, |shard| shard.memory.segments.vacate(slot));
-                self.note_progress(plan);
+                self.turns.note_progress(&mut plan.standing);
                 Phase::Sweep(sweep)
             }
             (Asked::Pages(calls, purpose), Outcome::Done) => self.calls_made(calls, *purpose, None, plan, shards),
@@ -309,7 +321,7 @@ impl Coordinator {
 
     /// Returns whether plans for homes may have the device asked [before they begin](Self::answer).
     pub fn asks_first(&self) -> bool {
-        let is_calm = self.pending.waiters() == 0 && !self.has_queue();
+        let is_calm = self.pending.waiters() == 0 && !self.turns.has_queue();
         self.traits.source == Source::Pages && is_calm && !self.pending.has_captures()
     }
 

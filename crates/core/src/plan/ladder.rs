@@ -30,13 +30,13 @@ use alloc::boxed::Box;
 
 use millpond_backend::Reuse;
 
-use super::paged::Times;
-use super::{Policy, Segments, Source};
-use crate::coordinator::phase::{Phase, Turned};
-use crate::coordinator::plan::{Allowance, Goal, Plan};
-use crate::coordinator::step::Step;
+use super::Times;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::ShardId;
+use crate::plan::phase::{Phase, Turned};
+use crate::plan::step::Step;
+use crate::plan::{Allowance, Goal, Plan};
+use crate::policy::{Policy, Segments, Source};
 use crate::shard::Grant;
 
 /// A rung of the ladder.
@@ -113,7 +113,7 @@ impl Rung {
     }
 
     /// Returns the next rung of a plan's ladder.
-    pub(super) fn up(self, plan: &Plan) -> Rung {
+    pub(crate) fn up(self, plan: &Plan) -> Rung {
         self.next(plan.gathers)
     }
 
@@ -213,7 +213,7 @@ impl Coordinator {
     }
 
     /// Takes a free block for the request, if its shard has one.
-    pub(super) fn find(&mut self, plan: &Plan, shards: &mut dyn Shards) -> Option<Grant> {
+    pub(crate) fn find(&mut self, plan: &Plan, shards: &mut dyn Shards) -> Option<Grant> {
         let Goal::Allocate(shard, want) = plan.request.goal else { return None };
         let (clock, by) = (plan.request.clock(), self.requester_of(plan));
         if self.facts.reuse != Reuse::InOrder {
@@ -246,7 +246,7 @@ impl Coordinator {
     fn flush(&mut self, next: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         self.scalars.num_sync_all_streams += 1;
         if plan.standing.keeps_turn() {
-            self.note_frees(plan, self.frees(None, shards));
+            plan.standing.frees = self.frees(None, shards);
         }
         let points = match plan.request.goal {
             Goal::EmptyPool(pool) => self.outstanding_in(pool, shards),
@@ -281,7 +281,9 @@ impl Coordinator {
         let (_, want) = plan.request.allocation();
         self.headroom.could_hold(want.rounded)
             && !plan.standing.keeps_turn()
-            && (self.others_hold(plan) || self.others_progressed(plan) || self.were_freed(plan, shards))
+            && (self.turns.others_hold(&plan.standing)
+                || self.turns.others_progressed(&plan.standing)
+                || self.were_freed(plan, shards))
     }
 }
 

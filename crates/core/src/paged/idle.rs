@@ -12,7 +12,7 @@ use crate::memory::Ends;
 
 /// The free bytes at both ends of each page, by the number of the page.
 #[derive(Debug)]
-pub(super) struct IdlePages {
+pub(crate) struct IdlePages {
     ends: Vec<Ends>,
     /// Which ends are free, and whether the page is: a search looks at the pages of hundreds of windows, of which most
     /// have none. They take a byte each, where the ends take many.
@@ -28,16 +28,16 @@ const WHOLE: u8 = 4;
 
 /// A part of a window whose memory is free.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Run {
+pub(crate) struct Run {
     /// Where it begins in the window's range.
-    pub(super) offset: u64,
+    pub(crate) offset: u64,
     /// Its memory, in order of addresses.
-    pub(super) stretches: Vec<Stretch>,
+    pub(crate) stretches: Vec<Stretch>,
 }
 
 impl Coordinator {
     /// Returns how much of each page of a home is free.
-    pub(super) fn idle_pages(&self, home: ShardId, tiles: &Tiles, shards: &mut dyn Shards) -> IdlePages {
+    pub(crate) fn idle_pages(&self, home: ShardId, tiles: &Tiles, shards: &mut dyn Shards) -> IdlePages {
         let mut all = IdlePages::new(self.pages.numbers());
         shards.with(home, |shard| {
             tiles.iter().for_each(|tile| shard.memory.ends_in(tile, |page, ends| all.add(page, ends)))
@@ -71,13 +71,13 @@ impl IdlePages {
     }
 
     /// Returns whether the end of a page is free.
-    pub(super) fn is_free_at_end(&self, page: PageId) -> bool {
+    pub(crate) fn is_free_at_end(&self, page: PageId) -> bool {
         self.has(page, TAIL)
     }
 
     /// Returns the part of `bytes` free bytes, of the windows of a shard, whose youngest page is the oldest: the window
     /// and where the part begins in its range.
-    pub(super) fn oldest_run(&self, windows: &Windows, shard: ShardId, bytes: u64) -> Option<(WindowId, u64)> {
+    pub(crate) fn oldest_run(&self, windows: &Windows, shard: ShardId, bytes: u64) -> Option<(WindowId, u64)> {
         let mut best: Option<(WindowId, u64, u64)> = None;
         for (listed, pages) in windows.of(shard).iter() {
             looks::note(1);
@@ -198,12 +198,12 @@ impl IdlePages {
 
     /// Returns the number of free bytes at the end of a window, if its last page suffices to know it: not all of that
     /// page is free.
-    pub(super) fn rear_of(&self, last: PageId) -> Option<u64> {
+    pub(crate) fn rear_of(&self, last: PageId) -> Option<u64> {
         (!self.has(last, WHOLE)).then(|| self.of(last).tail)
     }
 
     /// Returns the number of free bytes at the end of a window, no byte counted twice.
-    pub(super) fn rear(&self, window: &Window) -> u64 {
+    pub(crate) fn rear(&self, window: &Window) -> u64 {
         let (mut rear, mut again) = (0, None);
         for (number, part) in window.parts.iter().enumerate().rev() {
             if again == Some(number as u32) {
@@ -243,7 +243,7 @@ fn without_repeats(
 }
 
 /// Returns the memory behind a part of a window.
-pub(super) fn memory_of(window: &Window, offset: u64, bytes: u64) -> Vec<Stretch> {
+pub(crate) fn memory_of(window: &Window, offset: u64, bytes: u64) -> Vec<Stretch> {
     let (mut at, mut left) = (offset, bytes);
     let mut stretches = Vec::new();
     let first = window.parts.partition_point(|part| part.end() <= offset);

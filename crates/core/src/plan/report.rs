@@ -5,9 +5,11 @@ use alloc::vec::Vec;
 
 use millpond_backend::{Reuse, StreamId};
 
-use super::{Coordinator, Plan, Shards};
+use super::Plan;
+use crate::coordinator::{Coordinator, Shards};
+use crate::governor::sizes;
 use crate::ids::{PageId, PoolId, SegmentId, ShardId, Side};
-use crate::policy::{Source, least_page_bytes};
+use crate::policy::Source;
 use crate::shard::{BlockState, SegmentView};
 use crate::size::Want;
 use crate::stats::SlackStats;
@@ -182,7 +184,7 @@ impl Coordinator {
         let mut report = Report {
             requested_bytes: want.requested,
             tried_bytes: match self.facts.pages {
-                Some(pages) if moves_pages => align_up(want.rounded, least_page_bytes(pages.granularity)),
+                Some(pages) if moves_pages => align_up(want.rounded, sizes::least(pages.granularity)),
                 _ => self.needed_for(shard, &want, shards),
             },
             stream,

@@ -7,20 +7,20 @@ use super::gather::Gathered;
 use super::idle::{IdlePages, Run, memory_of};
 use super::job::{Job, Target};
 use crate::books::{Part, WindowId};
-use crate::coordinator::step::PageCall;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, PageId, Place, ShardId, Slot};
+use crate::plan::step::PageCall;
 
 /// A stretch of free memory at a home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Stretch {
-    pub(super) home: Place,
-    pub(super) bytes: u64,
+pub(crate) struct Stretch {
+    pub(crate) home: Place,
+    pub(crate) bytes: u64,
 }
 
 /// A window that is made or lengthened.
 #[derive(Debug)]
-pub(super) struct Making {
+pub(crate) struct Making {
     /// The end of a window that was kept, if that is lengthened.
     rear: Option<Rear>,
     /// Claimed addresses for more pages.
@@ -28,7 +28,7 @@ pub(super) struct Making {
     /// The bytes between the beginning of the first page and the block that is handed out. 0 behind a rear.
     front: u64,
     /// These pages.
-    pub(super) parts: Vec<Part>,
+    pub(crate) parts: Vec<Part>,
 }
 
 /// The end of a window that is lengthened.
@@ -47,7 +47,7 @@ impl Coordinator {
     /// The oldest one, so that a program that repeats itself makes no new windows: a request that comes again in the
     /// same state of the memory finds all windows that there were the last time, and takes the same part, or the one
     /// that was made for it. Windows that were made later in the last round do not change that.
-    pub(super) fn kept_window(&self, shard: ShardId, bytes: u64, idle: &IdlePages) -> Option<(WindowId, Run)> {
+    pub(crate) fn kept_window(&self, shard: ShardId, bytes: u64, idle: &IdlePages) -> Option<(WindowId, Run)> {
         let (id, offset) = idle.oldest_run(&self.paging.windows, shard, bytes)?;
         let stretches = memory_of(&self.paging.windows[id], offset, bytes);
         Some((id, Run { offset, stretches }))
@@ -56,7 +56,7 @@ impl Coordinator {
     /// Returns the window of a shard with the most free bytes at its end that are fewer than `bytes`, of those that can
     /// be lengthened by the rest, and the oldest of those with equally many. Also returns these bytes, and the vacant
     /// addresses behind it.
-    pub(super) fn longest_rear(
+    pub(crate) fn longest_rear(
         &self,
         shard: ShardId,
         bytes: u64,
@@ -89,7 +89,7 @@ impl Coordinator {
     /// # Panics
     ///
     /// If there are not enough.
-    pub(super) fn claim_addresses_for(&mut self, job: &mut Job, gathered: &Gathered, shards: &mut dyn Shards) {
+    pub(crate) fn claim_addresses_for(&mut self, job: &mut Job, gathered: &Gathered, shards: &mut dyn Shards) {
         let shard = job.taker.shard;
         let nowhere = Place { shard, slot: Slot(0), offset: 0 };
         let (added, behind) = gathered.added();
@@ -134,7 +134,7 @@ impl Coordinator {
     }
 
     /// Notes that a window is made or lengthened, and returns the claimed part of it that the request gets.
-    pub(super) fn made(&mut self, shard: ShardId, making: Making, shards: &mut dyn Shards) -> BlockId {
+    pub(crate) fn made(&mut self, shard: ShardId, making: Making, shards: &mut dyn Shards) -> BlockId {
         let Making { rear, block, front, parts } = making;
         match rear {
             Some(Rear { run, last }) => {
@@ -156,7 +156,7 @@ impl Coordinator {
     }
 
     /// Gives up the addresses of a window. The pages that are mapped there already are kept.
-    pub(super) fn unmake(&mut self, shard: ShardId, making: Making, shards: &mut dyn Shards) {
+    pub(crate) fn unmake(&mut self, shard: ShardId, making: Making, shards: &mut dyn Shards) {
         let Making { rear, block, front, mut parts } = making;
         let mapped = parts.iter().take_while(|part| self.pages[part.page].windows.contains(&part.at)).count();
         parts.truncate(mapped);
@@ -179,7 +179,7 @@ impl Coordinator {
 
     /// Ends windows of the shards that are asked, those first that were not used for longest, until the addresses that
     /// are free by that, or the mappings that ended, suffice. Returns the calls that unmap the pages.
-    pub(super) fn calls_to_end(
+    pub(crate) fn calls_to_end(
         &mut self,
         is_asked: impl Fn(ShardId) -> bool,
         suffice: impl Fn(u64, usize) -> bool,
@@ -272,7 +272,7 @@ impl Coordinator {
 }
 
 /// Adds a stretch behind others, joined with the last one if it goes on there.
-pub(super) fn add(stretches: &mut Vec<Stretch>, next: Stretch) {
+pub(crate) fn add(stretches: &mut Vec<Stretch>, next: Stretch) {
     if let Some(last) = stretches.last_mut()
         && (last.home.shard, last.home.slot) == (next.home.shard, next.home.slot)
         && last.home.offset + last.bytes == next.home.offset

@@ -6,27 +6,19 @@
 
 use alloc::boxed::Box;
 
-use super::Source;
-use super::ladder::Rung;
 use crate::block::LastUse;
-use crate::coordinator::phase::{Asked, Phase, Reserve, Turned};
-use crate::coordinator::phase::{Extension, Purpose};
-use crate::coordinator::plan::{Allowance, Plan};
-use crate::coordinator::step::{Outcome, PageCall, Step};
+use crate::books::Addresses;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, Place, PoolId, SegmentId, ShardId, Side};
 use crate::memory::{Arrival, Extend, Growing, least_to_map};
-use crate::size::Want;
-use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
-
-/// What a range of addresses is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Addresses {
-    /// Pages have their homes there. The number is the bytes of new pages that the range is needed for.
-    Home(u64),
-    /// Windows. The number is the length in bytes of the one that the range is needed for.
-    Windows(u64),
-}
+use crate::plan::Rung;
+use crate::plan::phase::{Asked, Phase, Reserve, Turned};
+use crate::plan::phase::{Extension, Purpose};
+use crate::plan::step::{Outcome, PageCall, Step};
+use crate::plan::{Allowance, Plan};
+use crate::policy::Source;
+use crate::size::{Want, exact_segment};
+use crate::units::QUANTUM;
 
 /// The bytes of the first range of a private pool's home.
 const PIECE_BYTES: u64 = 1 << 30;
@@ -37,10 +29,10 @@ const PARTS: u64 = 64;
 impl Coordinator {
     /// Asks the driver for what the request needs, if that may be reserved: PyTorch's `alloc_block`. `attempt` is the
     /// rung that tries it.
-    pub(super) fn grow(&mut self, attempt: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
+    pub(crate) fn grow(&mut self, attempt: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let (shard, want) = plan.request.allocation();
         let bytes = self.needed_for(shard, &want, shards);
-        self.begin_attempt(plan);
+        self.turns.begin_attempt(&mut plan.standing);
         if let Some(turned) = self.empty_pools_that_are_over(false, attempt, plan, shards) {
             return turned;
         }
@@ -60,7 +52,7 @@ impl Coordinator {
     }
 
     /// Asks the driver for a segment that may be reserved.
-    pub(super) fn new_segment(&mut self, shard: ShardId, bytes: u64, attempt: Rung, shards: &mut dyn Shards) -> Turned {
+    pub(crate) fn new_segment(&mut self, shard: ShardId, bytes: u64, attempt: Rung, shards: &mut dyn Shards) -> Turned {
         let slot = shards.with(shard, |shard| shard.memory.segments.promise());
         self.headroom.ask(bytes);
         let reserve = Reserve { slot, bytes, attempt, addresses: None };
@@ -68,8 +60,8 @@ impl Coordinator {
     }
 
     /// Refuses without the retries, as `throw_on_cudamalloc_oom` asks; but not because of what other plans hold.
-    pub(super) fn reject(&mut self, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
-        if self.others_hold(plan) {
+    pub(crate) fn reject(&mut self, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
+        if self.turns.others_hold(&plan.standing) {
             return Rung::Turn.turn();
         }
         self.scalars.num_oom_rejections += 1;
@@ -88,7 +80,7 @@ impl Coordinator {
     /// how many it has, and where the driver has refused a range: then a part of that is tried, down to what the
     /// request needs. Before that, and before a private pool gets addresses, pools that are over give back what is idle
     /// of them, with its addresses; where addresses are not scarce, those alone in which no graph was captured.
-    pub(super) fn new_range(
+    pub(crate) fn new_range(
         &mut self,
         attempt: Rung,
         addresses: Addresses,
@@ -299,10 +291,4 @@ impl Coordinator {
             false => Phase::Over,
         }
     }
-}
-
-/// Returns the bytes of a segment that serves where there are no addresses: no more than the request needs, as many
-/// requests may have to have one of their own.
-pub(crate) fn exact_segment(want: &Want) -> u64 {
-    want.rounded.next_multiple_of(SMALL_SEGMENT_BYTES)
 }

@@ -1,26 +1,25 @@
 //! The free memory of a home, when each part of it can be used, and free blocks that serve a request where they lie,
 //! without any page call.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 
-use super::attempt::Lacks;
 use super::job::{Job, Target};
 use super::ways::Way;
 use crate::books::Points;
-use crate::coordinator::plan::Plan;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{Place, ShardId, Side};
 use crate::looks;
 use crate::memory::Tile;
+use crate::plan::Lacks;
+use crate::plan::Plan;
 use crate::shard::Shard;
 use crate::size::Want;
 
 /// The time at which free memory can be used by a stream, at other addresses than before.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum When {
+pub(crate) enum When {
     /// Now: the device no longer uses it, or later work of the same stream is ordered behind that use.
     Now,
     /// Now, if the stream that gets it waits on the device.
@@ -31,61 +30,41 @@ pub(super) enum When {
 
 /// The stream that gets memory, and what it can do.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taker {
-    pub(super) shard: ShardId,
-    pub(super) stream: StreamId,
+pub(crate) struct Taker {
+    pub(crate) shard: ShardId,
+    pub(crate) stream: StreamId,
     /// What it requests.
-    pub(super) want: Want,
+    pub(crate) want: Want,
     /// What it has to do without.
-    pub(super) lacks: Lacks,
+    pub(crate) lacks: Lacks,
     /// Whether what it does is captured, or may be: then no wait may be queued, and one that was queued before orders
     /// nothing in the graph.
-    pub(super) is_capturing: bool,
+    pub(crate) is_capturing: bool,
     /// Its open tick.
-    pub(super) open: Tick,
+    pub(crate) open: Tick,
     /// The number of reserved bytes up to which pages are created rather than that as much as can be is gathered.
-    pub(super) creates_up_to: u64,
+    pub(crate) creates_up_to: u64,
 }
 
 /// The free blocks of a home, by slot and offset.
 #[derive(Debug, Default)]
-pub(super) struct Tiles(Vec<Tile>);
+pub(crate) struct Tiles(Vec<Tile>);
 
 impl Tiles {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &Tile> {
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Tile> {
         self.0.iter()
     }
 
     /// Returns the free block that has all of these bytes.
-    pub(super) fn around(&self, home: Place, bytes: u64) -> Option<&Tile> {
+    pub(crate) fn around(&self, home: Place, bytes: u64) -> Option<&Tile> {
         let key = (home.slot, home.offset);
         let behind = self.0.partition_point(|tile| (tile.slot, tile.begin) <= key);
         let tile = self.0[..behind].last()?;
         (tile.slot == home.slot && home.offset + bytes <= tile.end).then_some(tile)
-    }
-}
-
-/// The points that streams have waited for on the device, as no stream waits twice for the same: for each pair of
-/// streams the last point of the second that the first has waited for, and the tick of the first that covers that wait.
-#[derive(Debug, Default)]
-pub(super) struct Waited(BTreeMap<(StreamId, StreamId), (Tick, Tick)>);
-
-impl Waited {
-    /// Notes that a stream waits for a point. `covered` is a tick of the stream that covers the wait.
-    pub(super) fn note(&mut self, stream: StreamId, point: Point, covered: Tick) {
-        let known = self.0.entry((stream, point.stream)).or_default();
-        if point.tick >= known.0 {
-            *known = (point.tick, covered);
-        }
-    }
-
-    /// Returns a tick of the stream that covers a wait for the point, if it has waited for it.
-    pub(super) fn covering(&self, stream: StreamId, point: Point) -> Option<Tick> {
-        self.0.get(&(stream, point.stream)).filter(|(tick, _)| *tick >= point.tick).map(|&(_, covered)| covered)
     }
 }
 
@@ -94,7 +73,7 @@ const LOOKS_MAX: usize = 32;
 
 impl Coordinator {
     /// Returns the stream that a plan requests memory for.
-    pub(super) fn taker(&self, plan: &Plan) -> Taker {
+    pub(crate) fn taker(&self, plan: &Plan) -> Taker {
         let (shard, want) = plan.request.allocation();
         let (stream, lacks) = (self.requester_of(plan).stream, plan.knows.lacks);
         let (is_capturing, open) = (self.is_capturing(stream, shard), plan.request.open);
@@ -103,7 +82,7 @@ impl Coordinator {
 
     /// Returns the free memory at home that can be used at `latest`: free blocks, and the parts of those that cannot be
     /// used as a whole.
-    pub(super) fn tiles_of(&self, by: (Taker, When), shards: &mut dyn Shards) -> Tiles {
+    pub(crate) fn tiles_of(&self, by: (Taker, When), shards: &mut dyn Shards) -> Tiles {
         let all = shards.with(by.0.shard, |shard| {
             shard.memory.list_by_place();
             let tiles = shard.memory.tiles_by_place();
@@ -126,14 +105,14 @@ impl Coordinator {
     }
 
     /// Returns the first part of a free block that a stream can use at `latest` and that has this number of bytes.
-    pub(super) fn first_part(&self, by: (Taker, When), shard: &Shard, tile: &Tile, bytes: u64) -> Option<Tile> {
+    pub(crate) fn first_part(&self, by: (Taker, When), shard: &Shard, tile: &Tile, bytes: u64) -> Option<Tile> {
         let fits = |begin: u64, end: u64| (end - begin >= bytes).then_some(Tile { begin, end, ..*tile });
         self.find_part(by, shard, tile, fits)
     }
 
     /// Calls `f` with each part of a free block that a stream can use at `latest`, by place, until it returns
     /// something. What several streams have freed there is one block, whose parts are ready at different times.
-    pub(super) fn find_part<R>(
+    pub(crate) fn find_part<R>(
         &self,
         (taker, latest): (Taker, When),
         shard: &Shard,
@@ -161,7 +140,7 @@ impl Coordinator {
     }
 
     /// Returns when a free block can be used by a stream.
-    pub(super) fn when_free(&self, taker: Taker, shard: &Shard, tile: &Tile) -> When {
+    pub(crate) fn when_free(&self, taker: Taker, shard: &Shard, tile: &Tile) -> When {
         match tile.is_marked {
             true => shard
                 .memory
@@ -175,7 +154,7 @@ impl Coordinator {
     }
 
     /// Returns when memory that was used up to a point can be used by a stream, at other addresses.
-    pub(super) fn when(&self, taker: Taker, until: Point) -> When {
+    pub(crate) fn when(&self, taker: Taker, until: Point) -> When {
         if self.pending.is_reached(until) {
             return When::Now;
         }
@@ -202,7 +181,7 @@ impl Coordinator {
     /// Serves a request from a free block of the large side. If only what is ready may be used: from any part of it,
     /// the shortest that the stream itself used last, or else the shortest of all. Behind waits: from the one that
     /// fits best, or from the one that is ready `soonest`, whose streams are fewest ticks behind. Looks at few blocks.
-    pub(super) fn block_way(
+    pub(crate) fn block_way(
         &mut self,
         (taker, latest): (Taker, When),
         soonest: bool,
@@ -236,7 +215,7 @@ impl Coordinator {
 
     /// Serves a small request from a part of a block of the small side that can be used at `latest`, or of a slab that
     /// can. Looks at few blocks.
-    pub(super) fn small_way(&mut self, by: (Taker, When), shards: &mut dyn Shards) -> Option<Way> {
+    pub(crate) fn small_way(&mut self, by: (Taker, When), shards: &mut dyn Shards) -> Option<Way> {
         let (taker, want) = (by.0, by.0.want);
         let tile = shards.with(taker.shard, |shard| {
             let small = shard.memory.small_tiles_at_least(want.rounded, taker.stream).take(LOOKS_MAX);
@@ -247,7 +226,7 @@ impl Coordinator {
 
     /// Serves a small request from the slab of another stream, behind waits. Costs a look at each free small block that
     /// is long enough.
-    pub(super) fn other_slab_way(&mut self, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
+    pub(crate) fn other_slab_way(&mut self, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
         let (by, want) = ((taker, When::BehindWait), taker.want);
         let tile = shards.with(taker.shard, |shard| {
             self.small_part(by, shard, shard.memory.any_small_tiles_at_least(want.rounded))
@@ -285,7 +264,7 @@ impl Coordinator {
     /// Returns for each stream the first point that freed memory waits for, whether inside its block or as the last use
     /// of memory that could be gathered, or as a guard. Leaves out what does not keep `taker` from using free memory,
     /// and held pools that are not the taker's, whose memory neither serves it nor goes back.
-    pub(super) fn oldest_points(&self, taker: Taker, shards: &mut dyn Shards) -> Points {
+    pub(crate) fn oldest_points(&self, taker: Taker, shards: &mut dyn Shards) -> Points {
         let mut points = Points::default();
         let lower = |points: &mut Points, point| {
             if !self.pending.is_reached(point) {
@@ -310,22 +289,5 @@ impl Coordinator {
             });
         }
         points
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wait_covers_what_came_before_on_the_same_stream() {
-        let at = |stream, tick| Point { stream: StreamId(stream), tick: Tick(tick) };
-        let mut waited = Waited::default();
-        waited.note(StreamId(0), at(1, 5), Tick(9));
-        waited.note(StreamId(0), at(1, 3), Tick(11));
-        assert_eq!(waited.covering(StreamId(0), at(1, 5)), Some(Tick(9)));
-        assert_eq!(waited.covering(StreamId(0), at(1, 6)), None);
-        assert_eq!(waited.covering(StreamId(1), at(1, 5)), None);
-        assert_eq!(waited.covering(StreamId(0), at(2, 1)), None);
     }
 }

@@ -27,22 +27,22 @@ const PARTS: u64 = 1_000_000;
 
 /// How much more may be reserved than was ever live: a share of it, in millionths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Slack(u64);
+pub(crate) struct Slack(u64);
 
 impl Slack {
     /// Returns the slack that is the nearest to a share.
-    pub(super) fn new(share: f64) -> Self {
+    pub(crate) fn new(share: f64) -> Self {
         Self((share * PARTS as f64 + 0.5) as u64)
     }
 
     /// Returns the number of reserved bytes that the slack allows, where this many bytes were live at most.
-    pub(super) fn bound(self, high_live: u64) -> u64 {
+    pub(crate) fn bound(self, high_live: u64) -> u64 {
         high_live.saturating_add(self.of(high_live, 1, 1))
     }
 
     /// Returns the number of reserved bytes up to which pages are created before anything is gathered: two fifths of
     /// the slack. The rest of it is for what a page, or the memory beside a live block, has too much.
-    pub(super) fn eager(self, high_live: u64) -> u64 {
+    pub(crate) fn eager(self, high_live: u64) -> u64 {
         high_live.saturating_add(self.of(high_live.saturating_add(LIVE_BESIDES), 2, 5))
     }
 
@@ -60,14 +60,14 @@ pub(crate) fn least(granularity: u64) -> u64 {
 
 /// Returns the size of the largest page to create, in bytes and a multiple of the smallest, where `reserved` bytes will
 /// be reserved.
-pub(super) fn page_cap(reserved: u64, granularity: u64) -> u64 {
+pub(crate) fn page_cap(reserved: u64, granularity: u64) -> u64 {
     let least = least(granularity);
     let power = (reserved / OF_RESERVED).checked_ilog2().map_or(0, |log| 1 << log);
     (power.min(MOST_BYTES) / least * least).max(least)
 }
 
 /// Returns the number of reserved bytes up to which pages are created rather than that a stream waits for another one.
-pub(super) fn cap_in_flight(spends: Spends, slack: Slack, high_live: u64) -> u64 {
+pub(crate) fn cap_in_flight(spends: Spends, slack: Slack, high_live: u64) -> u64 {
     let most = high_live + high_live / 2 + IN_FLIGHT_BYTES;
     let eager = slack.eager(high_live);
     match spends {
@@ -78,7 +78,7 @@ pub(super) fn cap_in_flight(spends: Spends, slack: Slack, high_live: u64) -> u64
 }
 
 /// Returns the sizes of the pages to create for `bytes`, a multiple of the smallest size.
-pub(super) fn created(bytes: u64, cap: u64) -> impl Iterator<Item = u64> {
+pub(crate) fn created(bytes: u64, cap: u64) -> impl Iterator<Item = u64> {
     let rest = bytes % cap;
     core::iter::repeat_n(cap, (bytes / cap) as usize).chain((rest > 0).then_some(rest))
 }
@@ -90,7 +90,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::settings::Policy;
+    use crate::policy::Policy;
 
     #[test]
     fn pages_grow_with_the_program() {

@@ -6,36 +6,36 @@ use alloc::vec::Vec;
 use super::idle::{IdlePages, memory_of};
 use super::kept::Stretch;
 use super::pieces::{self, Aim, Chosen, First, Gap};
-use super::sizes;
 use super::tiles::{Taker, Tiles};
 use crate::books::{Part, WindowId};
 use crate::coordinator::{Coordinator, Shards};
+use crate::governor::sizes;
 use crate::ids::{Place, ShardId, Side, Slot};
 use crate::memory::Tile;
 use crate::shard::Shard;
 
 /// Free memory for a window, or to lengthen one.
 #[derive(Debug)]
-pub(super) struct Gathered {
+pub(crate) struct Gathered {
     /// The window that is lengthened, if one is, and the number of its last bytes that are free.
-    pub(super) rear: Option<(WindowId, u64)>,
+    pub(crate) rear: Option<(WindowId, u64)>,
     /// The memory in order of addresses, that of the rear first.
-    pub(super) stretches: Vec<Stretch>,
+    pub(crate) stretches: Vec<Stretch>,
     /// The number of stretches of the rear.
     behind: usize,
     /// The bytes that are missing.
-    pub(super) missing: u64,
+    pub(crate) missing: u64,
     /// Whether new pages for them come in front of the last stretch, and not behind it.
-    pub(super) is_last_behind: bool,
+    pub(crate) is_last_behind: bool,
     /// The bytes of the pages that have to be mapped, without what is missing.
-    pub(super) length: u64,
+    pub(crate) length: u64,
     /// The number of these pages.
-    pub(super) pages: usize,
+    pub(crate) pages: usize,
 }
 
 impl Gathered {
     /// Returns the memory that has to be mapped in front of new pages, and behind them.
-    pub(super) fn added(&self) -> (&[Stretch], &[Stretch]) {
+    pub(crate) fn added(&self) -> (&[Stretch], &[Stretch]) {
         let last = self.stretches.len() - usize::from(self.is_last_behind);
         (&self.stretches[self.behind..last], &self.stretches[last..])
     }
@@ -45,7 +45,7 @@ impl Coordinator {
     /// Gathers free memory for a request: in a new window or behind the last free bytes of a kept one, whichever needs
     /// less memory to be created, and of these what needs fewer pages to be mapped. Where more would be created for it
     /// than before anything is gathered, it is chosen so that little is missing.
-    pub(super) fn gather_best(
+    pub(crate) fn gather_best(
         &self,
         (taker, bytes): (Taker, u64),
         tiles: &Tiles,
@@ -102,14 +102,14 @@ impl Coordinator {
     }
 
     /// Returns the bytes of pages that have to be created for what is missing.
-    pub(super) fn created_for(&self, gathered: &Gathered) -> u64 {
+    pub(crate) fn created_for(&self, gathered: &Gathered) -> u64 {
         gathered.missing.next_multiple_of(sizes::least(self.granularity()))
     }
 }
 
 impl Coordinator {
     /// Returns the free blocks of a home with the edges of the pages in them.
-    pub(super) fn gaps_of(&self, id: ShardId, tiles: &Tiles, shards: &mut dyn Shards) -> Vec<Gap> {
+    pub(crate) fn gaps_of(&self, id: ShardId, tiles: &Tiles, shards: &mut dyn Shards) -> Vec<Gap> {
         let gap = |shard: &Shard, tile: &Tile| {
             let (up, down) = shard.memory.edges_of(tile);
             let home = Place { shard: id, slot: tile.slot, offset: tile.begin };
@@ -119,7 +119,7 @@ impl Coordinator {
     }
 
     /// Chooses free memory for a window, without what is in `taken`.
-    pub(super) fn gather(
+    pub(crate) fn gather(
         &self,
         gaps: &[Gap],
         taken: &[Stretch],
@@ -144,7 +144,7 @@ impl Coordinator {
     }
 
     /// Returns the pages of a window over these stretches, the first of which is mapped at `at`.
-    pub(super) fn parts_of(&self, stretches: &[Stretch], at: Place, shards: &mut dyn Shards) -> Vec<Part> {
+    pub(crate) fn parts_of(&self, stretches: &[Stretch], at: Place, shards: &mut dyn Shards) -> Vec<Part> {
         let mut parts = Vec::new();
         let mut offset = at.offset;
         for &Stretch { home, bytes } in stretches {

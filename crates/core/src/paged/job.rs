@@ -10,26 +10,26 @@ use super::kept::{Making, Stretch};
 use super::tiles::{Taker, Tiles, When};
 use crate::block::LastUse;
 use crate::books::{Part, Points};
-use crate::coordinator::phase::Purpose;
-use crate::coordinator::phase::{Asked, Phase, Turned};
-use crate::coordinator::plan::Plan;
-use crate::coordinator::step::{Outcome, PageCall, Step};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, PageId, Place, ShardId, Side, Slot};
 use crate::memory::{Claimed, Ground, Growth};
-use crate::policy::ladder::Rung;
+use crate::plan::Plan;
+use crate::plan::Rung;
+use crate::plan::phase::Purpose;
+use crate::plan::phase::{Asked, Phase, Turned};
+use crate::plan::step::{Outcome, PageCall, Step};
 use crate::segment::Role;
 use crate::size::Want;
 
 /// What a plan has claimed to serve its request.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(super) taker: Taker,
-    pub(super) target: Target,
+    pub(crate) taker: Taker,
+    pub(crate) target: Target,
     /// Claimed memory, in order of the addresses that the block will have.
-    pub(super) pieces: Vec<Claimed>,
+    pub(crate) pieces: Vec<Claimed>,
     /// New pages at home.
-    pub(super) growth: Option<Grown>,
+    pub(crate) growth: Option<Grown>,
     /// The points of other streams that the requesting stream waits for, until those waits are queued.
     waits: Points,
     /// A tick of the stream that covers those waits, and what other streams did that is over.
@@ -42,7 +42,7 @@ pub(crate) struct Job {
 
 /// Where the block will be.
 #[derive(Debug)]
-pub(super) enum Target {
+pub(crate) enum Target {
     /// At home, in what the home has grown by and the free block in front of it.
     Home,
     /// At home, in free memory there, on that side.
@@ -55,20 +55,20 @@ pub(super) enum Target {
 
 /// What a home grows by.
 #[derive(Debug)]
-pub(super) struct Grown {
+pub(crate) struct Grown {
     ground: Ground,
     slot: Slot,
     begin: u64,
     pages: Vec<New>,
     /// The bytes of it that the request gets, where that is in a window.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// Whether the last piece that is claimed comes behind these bytes there, and not in front of them.
-    pub(super) is_last_behind: bool,
+    pub(crate) is_last_behind: bool,
 }
 
 impl Grown {
     /// Returns the pages of which a block in a window gets bytes, as parts of that window.
-    pub(super) fn parts(&self, shard: ShardId) -> Vec<Part> {
+    pub(crate) fn parts(&self, shard: ShardId) -> Vec<Part> {
         let nowhere = Place { shard, slot: Slot(0), offset: 0 };
         let needed = self.pages.iter().take_while(|new| new.offset - self.begin < self.bytes);
         let home = |new: &New| Place { shard, slot: self.slot, offset: new.offset };
@@ -88,7 +88,7 @@ struct New {
 impl Job {
     /// Returns the job of a stream that has claimed nothing and waits for nothing. It has `reached` a tick, which
     /// stands for uses on other streams that are over.
-    pub(super) fn new(taker: Taker, reached: Tick) -> Self {
+    pub(crate) fn new(taker: Taker, reached: Tick) -> Self {
         let (pieces, waits) = (Vec::new(), Points::default());
         let (target, covered) = (Target::Home, reached);
         Self { taker, target, pieces, growth: None, waits, covered, created: 0, is_backed: false }
@@ -97,7 +97,7 @@ impl Job {
 
 impl Coordinator {
     /// Claims a place to grow for new pages of these sizes. Returns whether it could.
-    pub(super) fn claim_ground(
+    pub(crate) fn claim_ground(
         &mut self,
         job: &mut Job,
         growth: &Growth,
@@ -139,7 +139,7 @@ impl Coordinator {
 
     /// Claims free memory. Returns whether all of it could be claimed: another thread may have taken some of it. What
     /// could be claimed is in the job.
-    pub(super) fn claim_stretches(
+    pub(crate) fn claim_stretches(
         &mut self,
         job: &mut Job,
         stretches: &[Stretch],
@@ -164,7 +164,7 @@ impl Coordinator {
 
     /// Has the stream of a job come after the uses of what it has claimed. Gives the claim back if it cannot: another
     /// thread may have used the memory since it was looked at.
-    pub(super) fn keep_if_usable(&self, job: &mut Job, claimed: Claimed, shards: &mut dyn Shards) -> Option<Claimed> {
+    pub(crate) fn keep_if_usable(&self, job: &mut Job, claimed: Claimed, shards: &mut dyn Shards) -> Option<Claimed> {
         if self.comes_after(job, &claimed.points) {
             return Some(claimed);
         }

@@ -5,15 +5,15 @@ use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId};
 
-use super::Growth;
 use crate::books::Points;
-use crate::coordinator::phase::{Phase, Turned};
-use crate::coordinator::plan::{Allowance, Goal, Plan, Request};
-use crate::coordinator::step::{Polled, Step};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::ShardId;
+use crate::plan::phase::{Phase, Turned};
+use crate::plan::step::{Polled, Step};
+use crate::plan::{Allowance, Goal, Plan, Request};
+use crate::plan::{Attempt, Rung};
+use crate::policy::Growth;
 use crate::policy::Source;
-use crate::policy::ladder::{Attempt, Rung};
 use crate::shard::Grant;
 use crate::size::Want;
 
@@ -77,14 +77,14 @@ impl Lacks {
 
 impl Coordinator {
     /// Returns whether nothing has happened in the home since the request missed there, the first time it is asked.
-    pub(in crate::policy) fn is_as_missed(&self, plan: &mut Plan, shards: &mut dyn Shards) -> bool {
+    pub(crate) fn is_as_missed(&self, plan: &mut Plan, shards: &mut dyn Shards) -> bool {
         let (home, _) = plan.request.allocation();
         plan.request.missed_at.take().is_some_and(|changes| changes == shards.with(home, |home| home.changes()))
     }
 
     /// Climbs one rung of `paged` alone. From an attempt that nothing has served: tries again when others have released
     /// memory, or else waits for what is outstanding.
-    pub(in crate::policy) fn climb_pages(&mut self, rung: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
+    pub(crate) fn climb_pages(&mut self, rung: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let attempt = match rung {
             Rung::Refused(attempt) => attempt,
             Rung::Oldest => return self.wait_for_oldest(plan, shards),
@@ -99,8 +99,8 @@ impl Coordinator {
                 _ => rung.up(plan).turn(),
             };
         }
-        let progressed = self.others_progressed(plan);
-        if (progressed || self.others_hold(plan)) && plan.standing.may_repeat() {
+        let progressed = self.turns.others_progressed(&plan.standing);
+        if (progressed || self.turns.others_hold(&plan.standing)) && plan.standing.may_repeat() {
             plan.knows.lacks.forget_refusals();
             let again = Rung::Grow(attempt);
             return if progressed { again.turn() } else { self.pause(plan, again) };
@@ -134,7 +134,7 @@ impl Coordinator {
 
 impl Coordinator {
     /// Makes one attempt to serve a request that missed.
-    pub(super) fn attempt(&mut self, rung: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
+    pub(crate) fn attempt(&mut self, rung: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let (_, want) = plan.request.allocation();
         // What is not known to be over may be. Asking first makes what follows depend on how far the device is, and not
         // on which plan asked last.
@@ -147,9 +147,9 @@ impl Coordinator {
             Ok(grant) => return Phase::end(Step::Grant(grant)),
             Err(frees) => frees,
         };
-        self.begin_attempt(plan);
+        self.turns.begin_attempt(&mut plan.standing);
         if !plan.standing.keeps_turn() {
-            self.note_frees(plan, frees + self.frees(Some(plan.request.allocation().0), shards));
+            plan.standing.frees = frees + self.frees(Some(plan.request.allocation().0), shards);
         }
         if !self.headroom.could_hold(want.rounded) {
             // No wait would help.
@@ -168,7 +168,7 @@ impl Coordinator {
 
     /// Returns whether the device still uses free memory of a home that a stream would have to wait for, where that
     /// matters. Costs a look at each stream that is behind, and at each free block if one is.
-    pub(super) fn is_behind(&self, home: ShardId, stream: StreamId, shards: &mut dyn Shards) -> bool {
+    pub(crate) fn is_behind(&self, home: ShardId, stream: StreamId, shards: &mut dyn Shards) -> bool {
         let is_behind = |point: Point| point.stream != stream && self.pending.is_behind(point);
         self.paging.growth == Growth::Balanced
             && shards.with(home, |home| {
@@ -217,7 +217,7 @@ impl Coordinator {
     /// request is served, where `live` bytes are now. A request that is refused leaves no trace in it. Where there is
     /// but one pool, and it has not begun anew since peaks were reset, that is what the device's peak says; else what
     /// was seen at requests that missed.
-    pub(super) fn high_live(&mut self, shard: ShardId, want: &Want, shards: &mut dyn Shards) -> u64 {
+    pub(crate) fn high_live(&mut self, shard: ShardId, want: &Want, shards: &mut dyn Shards) -> u64 {
         let live = shards.with(shard, |shard| shard.live_bytes());
         self.note_live(shard, live);
         let most = match self.pools.has_private() {
@@ -228,7 +228,7 @@ impl Coordinator {
     }
 
     /// Returns the number of bytes that may be created at all.
-    pub(super) fn room(&self, plan: &Plan) -> u64 {
+    pub(crate) fn room(&self, plan: &Plan) -> u64 {
         if plan.knows.lacks.new_pages {
             return 0;
         }

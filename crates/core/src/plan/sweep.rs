@@ -8,13 +8,13 @@ use core::cmp::Reverse;
 
 use super::phase::Purpose;
 use super::phase::{Asked, Phase, Turned};
-use super::plan::{Goal, Plan};
 use super::step::{PageCall, Step};
-use super::{Coordinator, Shards};
+use super::{Goal, Plan};
 use crate::books::Points;
+use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
+use crate::plan::Rung;
 use crate::plant::Plant;
-use crate::policy::ladder::Rung;
 use crate::segment::Mapping;
 
 /// A release in progress: of whole segments, and of the pages inside blocks of expandable ones. Its candidates are
@@ -71,7 +71,7 @@ impl Sweep {
     }
 
     /// Gives all claims back.
-    pub(super) fn give_up(self, clocks: [u64; 2], shards: &mut dyn Shards) {
+    pub(crate) fn give_up(self, clocks: [u64; 2], shards: &mut dyn Shards) {
         for (id, block) in self.candidates {
             shards.with(id, |shard| shard.memory.unclaim(block, clocks));
         }
@@ -80,7 +80,7 @@ impl Sweep {
 
 impl Coordinator {
     /// Has a sweep go on.
-    pub(super) fn sweep_on(&mut self, mut sweep: Box<Sweep>, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
+    pub(crate) fn sweep_on(&mut self, mut sweep: Box<Sweep>, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         match sweep.stage {
             Stage::Wait => {
                 sweep.stage = Stage::Spare;
@@ -178,7 +178,7 @@ impl Coordinator {
     }
 
     /// Notes that the driver has released spare pages, or unmapped and released the pages of a claimed block.
-    pub(super) fn given_up(
+    pub(crate) fn given_up(
         &mut self,
         of: Option<(ShardId, BlockId, u64)>,
         mut sweep: Box<Sweep>,
@@ -201,7 +201,7 @@ impl Coordinator {
                 sweep.stage = Stage::Emptied { shard, slot, id };
             }
         }
-        self.note_progress(plan);
+        self.turns.note_progress(&mut plan.standing);
         sweep
     }
 
