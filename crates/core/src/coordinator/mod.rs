@@ -362,4 +362,14 @@ impl Coordinator {
         self.pending.check();
         self.check_peaks(shards);
     }
+
+    /// Verifies that the book of windows agrees with itself and with the pages.
+    fn check_windows(&self) {
+        self.paging.windows.check();
+        for (_, window) in self.paging.windows.iter() {
+            for part in &window.parts {
+                assert!(self.pages[part.page].windows.contains(&part.at), "{part:?} of a window is not mapped");
+            }
+        }
+    }
 }

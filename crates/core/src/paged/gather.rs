@@ -3,12 +3,13 @@
 
 use alloc::vec::Vec;
 
+use super::Pager;
 use super::idle::{IdlePages, memory_of};
 use super::kept::Stretch;
 use super::pieces::{self, Aim, Chosen, First, Gap};
-use super::tiles::{Taker, Tiles};
+use super::taker::Taker;
+use super::tiles::Tiles;
 use crate::books::{Part, WindowId};
-use crate::coordinator::{Coordinator, Shards};
 use crate::governor::sizes;
 use crate::ids::{Place, ShardId, Side, Slot};
 use crate::memory::Tile;
@@ -41,35 +42,35 @@ impl Gathered {
     }
 }
 
-impl Coordinator {
+impl Pager<'_> {
     /// Gathers free memory for a request: in a new window or behind the last free bytes of a kept one, whichever needs
     /// less memory to be created, and of these what needs fewer pages to be mapped. Where more would be created for it
     /// than before anything is gathered, it is chosen so that little is missing.
     pub(crate) fn gather_best(
-        &self,
-        (taker, bytes): (Taker, u64),
+        &mut self,
+        taker: Taker,
+        bytes: u64,
         tiles: &Tiles,
         idle: Option<&IdlePages>,
-        shards: &mut dyn Shards,
     ) -> Gathered {
         let shard = taker.shard;
-        let gaps = self.gaps_of(shard, tiles, shards);
+        let gaps = self.gaps_of(shard, tiles);
         let mut aim = Aim::FewPages;
-        let mut alone = self.gather_for(shard, None, (bytes, aim), &gaps, shards);
-        if alone.missing > 0 && self.reserved_for(shard) + self.created_for(&alone) > taker.creates_up_to {
+        let mut alone = self.gather_for(shard, None, (bytes, aim), &gaps);
+        if alone.missing > 0 && self.core.reserved_for(shard) + self.created_for(&alone) > taker.creates_up_to {
             aim = Aim::LittleMissing;
-            alone = self.gather_for(shard, None, (bytes, aim), &gaps, shards);
+            alone = self.gather_for(shard, None, (bytes, aim), &gaps);
         }
+        // It has room for what is missing at least: what is gathered for it may need more.
+        let longer = idle.and_then(|idle| self.longest_rear(shard, bytes, idle));
+        let longer = longer.and_then(|(rear, room)| {
+            let longer = self.gather_for(shard, Some(rear), (bytes, aim), &gaps);
+            (longer.length + self.created_for(&longer) <= room).then_some(longer)
+        });
         let cost = |gathered: &Gathered| {
             let created = self.created_for(gathered);
             (created, gathered.pages + self.page_sizes(Side::Large, created).len())
         };
-        // It has room for what is missing at least: what is gathered for it may need more.
-        let longer = idle.and_then(|idle| self.longest_rear(shard, bytes, idle, shards));
-        let longer = longer.and_then(|(rear, room)| {
-            let longer = self.gather_for(shard, Some(rear), (bytes, aim), &gaps, shards);
-            (longer.length + self.created_for(&longer) <= room).then_some(longer)
-        });
         match longer {
             Some(longer) if cost(&longer) <= cost(&alone) => longer,
             _ => alone,
@@ -77,24 +78,23 @@ impl Coordinator {
     }
 
     fn gather_for(
-        &self,
+        &mut self,
         shard: ShardId,
         rear: Option<(WindowId, u64)>,
         (bytes, aim): (u64, Aim),
         gaps: &[Gap],
-        shards: &mut dyn Shards,
     ) -> Gathered {
         let (had, mut stretches, first) = match rear {
             Some((id, had)) => {
-                let window = &self.paging.windows[id];
+                let window = &self.core.paging.windows[id];
                 (had, memory_of(window, window.end() - had, had), First::Page)
             }
             None => (0, Vec::new(), First::Anywhere),
         };
-        let chosen = self.gather(gaps, &stretches, (bytes - had, (first, aim)), shards);
+        let chosen = self.gather(gaps, &stretches, (bytes - had, (first, aim)));
         let Chosen { stretches: added, missing, is_last_behind } = chosen;
         let nowhere = Place { shard, slot: Slot(0), offset: 0 };
-        let parts = self.parts_of(&added, nowhere, shards);
+        let parts = self.parts_of(&added, nowhere);
         let length = parts.iter().map(|part| part.bytes).sum();
         let behind = stretches.len();
         stretches.extend(added);
@@ -103,30 +103,24 @@ impl Coordinator {
 
     /// Returns the bytes of pages that have to be created for what is missing.
     pub(crate) fn created_for(&self, gathered: &Gathered) -> u64 {
-        gathered.missing.next_multiple_of(sizes::least(self.granularity()))
+        gathered.missing.next_multiple_of(sizes::least(self.core.granularity()))
     }
 }
 
-impl Coordinator {
+impl Pager<'_> {
     /// Returns the free blocks of a home with the edges of the pages in them.
-    pub(crate) fn gaps_of(&self, id: ShardId, tiles: &Tiles, shards: &mut dyn Shards) -> Vec<Gap> {
+    pub(crate) fn gaps_of(&mut self, id: ShardId, tiles: &Tiles) -> Vec<Gap> {
         let gap = |shard: &Shard, tile: &Tile| {
             let (up, down) = shard.memory.edges_of(tile);
             let home = Place { shard: id, slot: tile.slot, offset: tile.begin };
             Gap { home, end: tile.end, up, down }
         };
-        shards.with(id, |shard| tiles.iter().map(|tile| gap(shard, tile)).collect())
+        self.shards.with(id, |shard| tiles.iter().map(|tile| gap(shard, tile)).collect())
     }
 
     /// Chooses free memory for a window, without what is in `taken`.
-    pub(crate) fn gather(
-        &self,
-        gaps: &[Gap],
-        taken: &[Stretch],
-        (bytes, how): (u64, (First, Aim)),
-        shards: &mut dyn Shards,
-    ) -> Chosen {
-        let unit = sizes::least(self.granularity());
+    pub(crate) fn gather(&mut self, gaps: &[Gap], taken: &[Stretch], (bytes, how): (u64, (First, Aim))) -> Chosen {
+        let unit = sizes::least(self.core.granularity());
         if taken.is_empty() {
             return pieces::choose(gaps, bytes, how, unit);
         }
@@ -136,7 +130,7 @@ impl Coordinator {
                 None => left.push(*gap),
                 Some(parts) => left.extend(parts.into_iter().map(|(begin, end)| {
                     let home = Place { offset: begin, ..gap.home };
-                    shards.with(home.shard, |shard| gap_at(shard, home, end))
+                    self.shards.with(home.shard, |shard| gap_at(shard, home, end))
                 })),
             }
         }
@@ -144,11 +138,11 @@ impl Coordinator {
     }
 
     /// Returns the pages of a window over these stretches, the first of which is mapped at `at`.
-    pub(crate) fn parts_of(&self, stretches: &[Stretch], at: Place, shards: &mut dyn Shards) -> Vec<Part> {
+    pub(crate) fn parts_of(&mut self, stretches: &[Stretch], at: Place) -> Vec<Part> {
         let mut parts = Vec::new();
         let mut offset = at.offset;
         for &Stretch { home, bytes } in stretches {
-            shards.with(home.shard, |shard| {
+            self.shards.with(home.shard, |shard| {
                 for (begin, page) in shard.memory.segments[home.slot].mappings.over(home.offset, home.offset + bytes) {
                     let home = Place { offset: begin, ..home };
                     parts.push(Part::new(page.page, home, page.bytes, Place { offset, ..at }));

@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
+use super::Pager;
 use super::kept::Stretch;
 use super::tiles::Tiles;
 use crate::books::{Window, WindowId, Windows};
-use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{PageId, Place, ShardId};
 use crate::looks;
 use crate::memory::Ends;
@@ -35,11 +35,11 @@ pub(crate) struct Run {
     pub(crate) stretches: Vec<Stretch>,
 }
 
-impl Coordinator {
+impl Pager<'_> {
     /// Returns how much of each page of a home is free.
-    pub(crate) fn idle_pages(&self, home: ShardId, tiles: &Tiles, shards: &mut dyn Shards) -> IdlePages {
-        let mut all = IdlePages::new(self.pages.numbers());
-        shards.with(home, |shard| {
+    pub(crate) fn idle_pages(&mut self, home: ShardId, tiles: &Tiles) -> IdlePages {
+        let mut all = IdlePages::new(self.core.pages.numbers());
+        self.shards.with(home, |shard| {
             tiles.iter().for_each(|tile| shard.memory.ends_in(tile, |page, ends| all.add(page, ends)))
         });
         all

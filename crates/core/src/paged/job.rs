@@ -1,24 +1,22 @@
 //! What one attempt does once its way is chosen: it claims what the way needs, has waits queued and page calls made,
 //! books what each call has changed, and hands the block out.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId, Tick};
 
+use super::Pager;
 use super::kept::{Making, Stretch};
-use super::tiles::{Taker, Tiles, When};
+use super::taker::{Taker, When};
+use super::tiles::Tiles;
 use crate::block::LastUse;
 use crate::books::{Part, Points};
-use crate::coordinator::{Coordinator, Shards};
+use crate::coordinator::Shards;
 use crate::ids::{BlockId, PageId, Place, ShardId, Side, Slot};
 use crate::memory::{Claimed, Ground, Growth};
-use crate::plan::Plan;
-use crate::plan::Rung;
-use crate::plan::phase::Purpose;
-use crate::plan::phase::{Asked, Phase, Turned};
-use crate::plan::step::{Outcome, PageCall, Step};
+use crate::plan::step::PageCall;
 use crate::segment::Role;
+use crate::shard::Grant;
 use crate::size::Want;
 
 /// What a plan has claimed to serve its request.
@@ -86,6 +84,17 @@ struct New {
 }
 
 impl Job {
+    /// Returns the points that its stream has to wait for, if there are any.
+    pub(crate) fn waits(&self) -> Option<Vec<Point>> {
+        (!self.waits.is_empty()).then(|| self.waits.clone().into_vec())
+    }
+
+    /// Returns its page calls, if it has some and they were not asked for before.
+    pub(crate) fn calls(&mut self) -> Option<Vec<PageCall>> {
+        let calls = calls_of(self);
+        (!calls.is_empty() && !core::mem::replace(&mut self.is_backed, true)).then_some(calls)
+    }
+
     /// Returns the job of a stream that has claimed nothing and waits for nothing. It has `reached` a tick, which
     /// stands for uses on other streams that are over.
     pub(crate) fn new(taker: Taker, reached: Tick) -> Self {
@@ -95,20 +104,14 @@ impl Job {
     }
 }
 
-impl Coordinator {
+impl Pager<'_> {
     /// Claims a place to grow for new pages of these sizes. Returns whether it could.
-    pub(crate) fn claim_ground(
-        &mut self,
-        job: &mut Job,
-        growth: &Growth,
-        sizes: &[u64],
-        shards: &mut dyn Shards,
-    ) -> bool {
+    pub(crate) fn claim_ground(&mut self, job: &mut Job, growth: &Growth, sizes: &[u64]) -> bool {
         let total = sizes.iter().sum();
-        let claimed = shards.with(job.taker.shard, |shard| shard.memory.claim_growth(growth, total));
+        let claimed = self.shards.with(job.taker.shard, |shard| shard.memory.claim_growth(growth, total));
         let Some(ground) = claimed else { return false };
         if ground.before.as_ref().is_some_and(|before| !self.comes_after(job, &before.points)) {
-            shards.with(job.taker.shard, |shard| {
+            self.shards.with(job.taker.shard, |shard| {
                 ground.before.into_iter().for_each(|before| shard.memory.give_back(before, [0; 2]));
                 shard.memory.keep_backed(ground.gap, 0, LastUse::NEVER, [0; 2]);
             });
@@ -117,21 +120,21 @@ impl Coordinator {
         let mut offset = growth.begin;
         let mut pages = Vec::new();
         for &size in sizes {
-            let spare = self.pages.spare().find(|(_, page)| page.bytes == size).map(|(id, _)| id);
+            let spare = self.core.pages.spare().find(|(_, page)| page.bytes == size).map(|(id, _)| id);
             let page = match spare {
                 Some(page) => {
-                    self.pages.use_spare(page);
+                    self.core.pages.use_spare(page);
                     page
                 }
                 None => {
                     job.created += size;
-                    self.pages.insert(size, Side::Large)
+                    self.core.pages.insert(size, Side::Large)
                 }
             };
             pages.push(New { page, offset, bytes: size, is_spare: spare.is_some() });
             offset += size;
         }
-        self.headroom.ask(job.created);
+        self.core.headroom.ask(job.created);
         let (slot, begin) = (growth.slot, growth.begin);
         job.growth = Some(Grown { ground, slot, begin, pages, bytes: 0, is_last_behind: false });
         true
@@ -139,13 +142,7 @@ impl Coordinator {
 
     /// Claims free memory. Returns whether all of it could be claimed: another thread may have taken some of it. What
     /// could be claimed is in the job.
-    pub(crate) fn claim_stretches(
-        &mut self,
-        job: &mut Job,
-        stretches: &[Stretch],
-        tiles: &Tiles,
-        shards: &mut dyn Shards,
-    ) -> bool {
+    pub(crate) fn claim_stretches(&mut self, job: &mut Job, stretches: &[Stretch], tiles: &Tiles) -> bool {
         // From the highest address down, so that what is left of a block keeps its number.
         let mut order: Vec<usize> = (0..stretches.len()).collect();
         order.sort_by_key(|&at| core::cmp::Reverse(stretches[at].home));
@@ -153,9 +150,10 @@ impl Coordinator {
         let all = order.into_iter().all(|at| {
             let Stretch { home, bytes } = stretches[at];
             let part = tiles.around(home, bytes).and_then(|tile| {
-                shards.with(job.taker.shard, |shard| shard.memory.claim_part(tile, home.offset, home.offset + bytes))
+                self.shards
+                    .with(job.taker.shard, |shard| shard.memory.claim_part(tile, home.offset, home.offset + bytes))
             });
-            claimed[at] = part.and_then(|part| self.keep_if_usable(job, part, shards));
+            claimed[at] = part.and_then(|part| self.keep_if_usable(job, part));
             claimed[at].is_some()
         });
         job.pieces.extend(claimed.into_iter().flatten());
@@ -164,11 +162,11 @@ impl Coordinator {
 
     /// Has the stream of a job come after the uses of what it has claimed. Gives the claim back if it cannot: another
     /// thread may have used the memory since it was looked at.
-    pub(crate) fn keep_if_usable(&self, job: &mut Job, claimed: Claimed, shards: &mut dyn Shards) -> Option<Claimed> {
+    pub(crate) fn keep_if_usable(&mut self, job: &mut Job, claimed: Claimed) -> Option<Claimed> {
         if self.comes_after(job, &claimed.points) {
             return Some(claimed);
         }
-        shards.with(job.taker.shard, |shard| shard.memory.give_back(claimed, [0; 2]));
+        self.shards.with(job.taker.shard, |shard| shard.memory.give_back(claimed, [0; 2]));
         None
     }
 
@@ -176,12 +174,12 @@ impl Coordinator {
     /// before. Returns whether it can.
     fn comes_after(&self, job: &mut Job, points: &Points) -> bool {
         let taker = job.taker;
-        if points.iter().any(|point| self.when(taker, point) > When::BehindWait) {
+        if points.iter().any(|point| taker.when(self.core, point) > When::BehindWait) {
             return false;
         }
-        let stream = taker.stream;
-        for point in points.iter().filter(|point| point.stream != stream && !self.pending.is_reached(*point)) {
-            match self.paging.waited.covering(stream, point) {
+        let stream = taker.by.stream;
+        for point in points.iter().filter(|point| point.stream != stream && !self.core.pending.is_reached(*point)) {
+            match self.core.paging.waited.covering(stream, point) {
                 Some(covered) => job.covered = job.covered.max(covered),
                 None => job.waits.max(point),
             }
@@ -189,107 +187,57 @@ impl Coordinator {
         true
     }
 
-    /// Has a job go on: its waits are queued, then its page calls made, then the block is handed out.
-    pub(crate) fn back_window(
-        &mut self,
-        mut job: Box<Job>,
-        rung: Rung,
-        plan: &Plan,
-        shards: &mut dyn Shards,
-    ) -> Turned {
-        if !job.waits.is_empty() {
-            let step = Step::StreamWait { stream: job.taker.stream, points: job.waits.clone().into_vec() };
-            return (Phase::Asked(Asked::Waits(job, rung)), Some(step));
-        }
-        let calls = calls_of(&job);
-        if calls.is_empty() || core::mem::replace(&mut job.is_backed, true) {
-            return self.serve_job(*job, plan, shards);
-        }
-        Phase::call(calls, Purpose::Back(job, rung))
+    /// Notes that the waits of a job are queued. `tick` is one of the stream that covers them.
+    pub(crate) fn note_waits(&mut self, job: &mut Job, tick: Tick) {
+        job.covered = job.covered.max(tick);
+        let stream = job.taker.by.stream;
+        core::mem::take(&mut job.waits).iter().for_each(|point| self.core.paging.waited.note(stream, point, tick));
+        self.core.paging.pace.wait(stream, tick);
+        self.core.paging.stats.moved_behind_wait += job.pieces.len() as u64;
     }
 
-    /// Takes in whether the waits of a job are queued on the stream. If a stream cannot take part in one now, the
-    /// attempt is made again without waits; those that were queued do no harm.
-    pub(crate) fn waits_queued(
-        &mut self,
-        mut job: Box<Job>,
-        rung: Rung,
-        outcome: Outcome,
-        plan: &mut Plan,
-        shards: &mut dyn Shards,
-    ) -> Phase {
-        if let Outcome::Waits(tick) = outcome {
-            job.covered = job.covered.max(tick);
-            let stream = job.taker.stream;
-            core::mem::take(&mut job.waits).iter().for_each(|point| self.paging.waited.note(stream, point, tick));
-            self.paging.pace.wait(stream, tick);
-            self.paging.stats.moved_behind_wait += job.pieces.len() as u64;
-            return Phase::Window(job, rung);
-        }
-        assert!(
-            matches!(outcome, Outcome::Refused | Outcome::Failed),
-            "{outcome:?} does not answer the waits of {job:?}"
-        );
-        self.give_up_window(job, plan, shards);
-        if outcome == Outcome::Failed {
-            return Phase::Over;
-        }
-        plan.knows.lacks.waits = true;
-        Phase::Climb(rung)
-    }
-
-    /// Books what the calls of a job have changed. If one failed, the pages that are at home become free memory, and
-    /// the rest goes back: nothing is undone without need.
-    pub(crate) fn backed(
-        &mut self,
-        mut job: Box<Job>,
-        rung: Rung,
-        made: &[PageCall],
-        stopped: Option<bool>,
-        plan: &mut Plan,
-        shards: &mut dyn Shards,
-    ) -> Phase {
-        self.headroom.end_ask(core::mem::take(&mut job.created));
+    /// Books what the calls of a job have changed.
+    pub(crate) fn note_calls(&mut self, job: &mut Job, made: &[PageCall]) {
+        self.core.headroom.end_ask(core::mem::take(&mut job.created));
         for call in made {
             match *call {
                 PageCall::Create { page, bytes } => {
-                    self.headroom.gain(Side::Large, bytes);
-                    self.paging.stats.created += 1;
-                    self.pages.put_aside(page);
+                    self.core.headroom.gain(Side::Large, bytes);
+                    self.core.paging.stats.created += 1;
+                    self.core.pages.put_aside(page);
                 }
-                PageCall::Map { page, at } if self.pages[page].home.is_none() => {
-                    self.pages.use_spare(page);
-                    self.page_arrives(page, at, Role::Home, shards);
+                PageCall::Map { page, at } if self.core.pages[page].home.is_none() => {
+                    self.core.pages.use_spare(page);
+                    self.core.page_arrives(page, at, Role::Home, self.shards);
                 }
                 PageCall::Map { page, at } => {
-                    self.paging.stats.moved += 1;
-                    self.page_arrives(page, at, Role::Window, shards);
+                    self.core.paging.stats.moved += 1;
+                    self.core.page_arrives(page, at, Role::Window, self.shards);
                 }
                 other => panic!("{other:?} backs nothing"),
             }
         }
-        let Some(refused) = stopped else { return Phase::Window(job, rung) };
+    }
+
+    /// Gives up a job of which a call has failed: the pages that are at home become free memory, and the rest goes back.
+    /// Nothing is undone without need. Returns whether it was a page that could not be mapped in a window.
+    pub(crate) fn undo(&mut self, job: Job) -> bool {
         // Pages go home first: if all are there, mapping in the window has failed.
-        let at_home = |grown: &Grown| grown.pages.iter().all(|new| self.pages[new.page].home.is_some());
+        let at_home = |grown: &Grown| grown.pages.iter().all(|new| self.core.pages[new.page].home.is_some());
         let lacks_windows = job.growth.as_ref().is_none_or(at_home);
-        self.put_back(*job, plan, shards);
-        if !refused {
-            return Phase::Over;
-        }
-        plan.knows.lacks.windows |= lacks_windows;
-        plan.knows.lacks.new_pages |= !lacks_windows;
-        Phase::Climb(rung)
+        self.put_back(job);
+        lacks_windows
     }
 
     /// Hands the block out: everything is in place.
-    fn serve_job(&mut self, mut job: Job, plan: &Plan, shards: &mut dyn Shards) -> Turned {
-        let (shard, want) = plan.request.allocation();
-        let (clocks, clock) = (plan.request.clocks, plan.request.clock());
-        let stream = job.taker.stream;
+    pub(crate) fn serve(&mut self, mut job: Job) -> Grant {
+        let Taker { shard, want, clocks, .. } = job.taker;
+        let stream = job.taker.by.stream;
+        let clock = job.taker.clock();
         let last_use = last_use_of(&job.pieces, job.covered, stream);
-        if self.pools.has_private() {
-            let live = self.live_in_pool(shard, shards) + want.rounded;
-            self.note_live(shard, live);
+        if self.core.pools.has_private() {
+            let live = self.core.live_in_pool(shard, self.shards) + want.rounded;
+            self.core.note_live(shard, live);
         }
         let grant = match job.target {
             Target::Home => {
@@ -297,7 +245,7 @@ impl Coordinator {
                 let is_used = pages.iter().any(|new| new.is_spare);
                 let from = if is_used { LastUse::at(Tick::ZERO) } else { LastUse::NEVER };
                 let before = last_use_of(ground.before.as_slice(), job.covered, stream);
-                shards.with(shard, |shard| {
+                self.shards.with(shard, |shard| {
                     shard.memory.set_last_use(ground.gap, from);
                     shard.serve_growth(ground, &want, clock, (stream, from.max(before)))
                 })
@@ -305,58 +253,57 @@ impl Coordinator {
             Target::Free(side) => {
                 let Some(piece) = job.pieces.pop() else { panic!("{want:?} gets nothing at home") };
                 let want = Want { side, ..want };
-                shards.with(shard, |shard| {
+                self.shards.with(shard, |shard| {
                     // What a small block leaves of a slab is the stream's, which comes after the same uses.
                     shard.memory.set_last_use(piece.block, last_use);
                     shard.serve(piece.block, &want, clock, (stream, last_use))
                 })
             }
             Target::Kept(run) => {
-                self.paging.stats.returned += 1;
-                let pieces = send_away(shard, &job.pieces, shards);
-                shards.with(shard, |shard| shard.open_window(run, pieces, (stream, last_use), &want))
+                self.core.paging.stats.returned += 1;
+                let pieces = send_away(shard, &job.pieces, self.shards);
+                self.shards.with(shard, |shard| shard.open_window(run, pieces, (stream, last_use), &want))
             }
             Target::Window(making) => {
                 if let Some(grown) = &job.growth {
-                    let block = shards.with(shard, |shard| {
+                    let block = self.shards.with(shard, |shard| {
                         shard.memory.set_last_use(grown.ground.gap, LastUse::NEVER);
                         shard.memory.carve(grown.ground.gap, grown.begin, grown.bytes, clocks)
                     });
                     let at = job.pieces.len() - usize::from(grown.is_last_behind);
                     job.pieces.insert(at, Claimed { block, points: Points::default(), is_fresh: true });
                 }
-                let pieces = send_away(shard, &job.pieces, shards);
-                let run = self.made(shard, making, shards);
-                shards.with(shard, |shard| shard.open_window(run, pieces, (stream, last_use), &want))
+                let pieces = send_away(shard, &job.pieces, self.shards);
+                let run = self.made(shard, making);
+                self.shards.with(shard, |shard| shard.open_window(run, pieces, (stream, last_use), &want))
             }
         };
-        Phase::end(Step::Grant(self.settled(shard, grant, shards)))
+        self.core.settled(shard, grant, self.shards)
     }
 
     /// Gives up a job: what has arrived at home stays as free memory, and claims go back.
-    fn put_back(&mut self, job: Job, plan: &Plan, shards: &mut dyn Shards) {
-        let (shard, _) = plan.request.allocation();
-        let clocks = plan.request.clocks;
+    fn put_back(&mut self, job: Job) {
+        let Taker { shard, clocks, .. } = job.taker;
         for piece in job.pieces {
-            shards.with(shard, |shard| shard.memory.give_back(piece, clocks));
+            self.shards.with(shard, |shard| shard.memory.give_back(piece, clocks));
         }
         match job.target {
             Target::Home | Target::Free(_) => {}
-            Target::Kept(run) => shards.with(shard, |shard| shard.panes.unclaim_run(&mut shard.memory, run)),
-            Target::Window(making) => self.unmake(shard, making, shards),
+            Target::Kept(run) => self.shards.with(shard, |shard| shard.panes.unclaim_run(&mut shard.memory, run)),
+            Target::Window(making) => self.unmake(shard, making),
         }
         if let Some(Grown { ground, pages, .. }) = job.growth {
-            let arrived = pages.iter().take_while(|new| self.pages[new.page].home.is_some());
+            let arrived = pages.iter().take_while(|new| self.core.pages[new.page].home.is_some());
             let backed = arrived.map(|new| new.bytes).sum();
             for new in &pages {
-                match (self.pages[new.page].home, new.is_spare) {
-                    (None, true) => self.pages.put_aside(new.page),
+                match (self.core.pages[new.page].home, new.is_spare) {
+                    (None, true) => self.core.pages.put_aside(new.page),
                     // If the page was created and then not mapped, it is spare. Otherwise it was never created.
-                    (None, false) if !self.pages.is_spare(new.page) => self.pages.remove(new.page),
+                    (None, false) if !self.core.pages.is_spare(new.page) => self.core.pages.remove(new.page),
                     _ => {}
                 }
             }
-            shards.with(shard, |s| {
+            self.shards.with(shard, |s| {
                 ground.before.into_iter().for_each(|before| s.memory.give_back(before, clocks));
                 s.memory.keep_backed(ground.gap, backed, LastUse::NEVER, clocks);
             });
@@ -364,9 +311,9 @@ impl Coordinator {
     }
 
     /// Gives up the job of a plan that ends early, or begins again.
-    pub(crate) fn give_up_window(&mut self, mut job: Box<Job>, plan: &Plan, shards: &mut dyn Shards) {
-        self.headroom.end_ask(core::mem::take(&mut job.created));
-        self.put_back(*job, plan, shards);
+    pub(crate) fn give_up(&mut self, mut job: Job) {
+        self.core.headroom.end_ask(core::mem::take(&mut job.created));
+        self.put_back(job);
     }
 }
 

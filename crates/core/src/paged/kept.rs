@@ -3,11 +3,11 @@
 
 use alloc::vec::Vec;
 
+use super::Pager;
 use super::gather::Gathered;
 use super::idle::{IdlePages, Run, memory_of};
 use super::job::{Job, Target};
 use crate::books::{Part, WindowId};
-use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, PageId, Place, ShardId, Slot};
 use crate::plan::step::PageCall;
 
@@ -40,7 +40,7 @@ struct Rear {
     last: Place,
 }
 
-impl Coordinator {
+impl Pager<'_> {
     /// Returns a part of a kept window of a shard that is long enough and whose memory is free, in the oldest window
     /// that has one. A window that was lengthened is as old there as its pages.
     ///
@@ -48,8 +48,8 @@ impl Coordinator {
     /// same state of the memory finds all windows that there were the last time, and takes the same part, or the one
     /// that was made for it. Windows that were made later in the last round do not change that.
     pub(crate) fn kept_window(&self, shard: ShardId, bytes: u64, idle: &IdlePages) -> Option<(WindowId, Run)> {
-        let (id, offset) = idle.oldest_run(&self.paging.windows, shard, bytes)?;
-        let stretches = memory_of(&self.paging.windows[id], offset, bytes);
+        let (id, offset) = idle.oldest_run(&self.core.paging.windows, shard, bytes)?;
+        let stretches = memory_of(&self.core.paging.windows[id], offset, bytes);
         Some((id, Run { offset, stretches }))
     }
 
@@ -57,15 +57,14 @@ impl Coordinator {
     /// be lengthened by the rest, and the oldest of those with equally many. Also returns these bytes, and the vacant
     /// addresses behind it.
     pub(crate) fn longest_rear(
-        &self,
+        &mut self,
         shard: ShardId,
         bytes: u64,
         idle: &IdlePages,
-        shards: &mut dyn Shards,
     ) -> Option<((WindowId, u64), u64)> {
-        let windows = &self.paging.windows;
+        let windows = &self.core.paging.windows;
         let mut best: Option<((WindowId, u64), u64)> = None;
-        shards.with(shard, |shard| {
+        self.shards.with(shard, |shard| {
             for (id, last) in windows.of(shard.id()).ending_with(|page| idle.is_free_at_end(page)) {
                 let most = best.map_or(0, |((_, rear), _)| rear);
                 let rear = idle.rear_of(last).unwrap_or_else(|| idle.rear(&windows[id]));
@@ -89,11 +88,11 @@ impl Coordinator {
     /// # Panics
     ///
     /// If there are not enough.
-    pub(crate) fn claim_addresses_for(&mut self, job: &mut Job, gathered: &Gathered, shards: &mut dyn Shards) {
+    pub(crate) fn claim_addresses_for(&mut self, job: &mut Job, gathered: &Gathered) {
         let shard = job.taker.shard;
         let nowhere = Place { shard, slot: Slot(0), offset: 0 };
         let (added, behind) = gathered.added();
-        let mut parts = self.parts_of(added, nowhere, shards);
+        let mut parts = self.parts_of(added, nowhere);
         let front = match (gathered.rear, added.first(), parts.first()) {
             (None, Some(stretch), Some(part)) => stretch.home.offset - part.home.offset,
             _ => 0,
@@ -102,19 +101,19 @@ impl Coordinator {
             (grown.bytes, grown.is_last_behind) = (gathered.missing, gathered.is_last_behind);
             parts.extend(grown.parts(shard));
         }
-        parts.extend(self.parts_of(behind, nowhere, shards));
+        parts.extend(self.parts_of(behind, nowhere));
         let length: u64 = parts.iter().map(|part| part.bytes).sum();
         let (rear, (block, slot, offset)) = match gathered.rear {
             None => {
-                let addresses = shards.with(shard, |shard| shard.memory.claim_vacant(length));
+                let addresses = self.shards.with(shard, |shard| shard.memory.claim_vacant(length));
                 (None, addresses.unwrap_or_else(|| panic!("no {length} bytes of addresses for a window")))
             }
             Some((id, bytes)) => {
-                self.paging.windows.note_use(id);
-                let window = &self.paging.windows[id];
+                self.core.paging.windows.note_use(id);
+                let window = &self.core.paging.windows[id];
                 let (end, slot) = (window.end(), window.begin().slot);
                 let Some(last) = window.parts.last().map(|part| part.at) else { panic!("window {} is empty", id.0) };
-                shards.with(shard, |shard| {
+                self.shards.with(shard, |shard| {
                     let Some((block, room)) = shard.memory.room_behind(window.head, end) else {
                         panic!("no room behind {last:?}")
                     };
@@ -134,34 +133,34 @@ impl Coordinator {
     }
 
     /// Notes that a window is made or lengthened, and returns the claimed part of it that the request gets.
-    pub(crate) fn made(&mut self, shard: ShardId, making: Making, shards: &mut dyn Shards) -> BlockId {
+    pub(crate) fn made(&mut self, shard: ShardId, making: Making) -> BlockId {
         let Making { rear, block, front, parts } = making;
         match rear {
             Some(Rear { run, last }) => {
                 self.lengthen(last, parts);
-                shards.with(shard, |shard| shard.memory.join_claimed(run, block));
+                self.shards.with(shard, |shard| shard.memory.join_claimed(run, block));
                 run
             }
             None => {
-                self.paging.windows.insert(shard, block, parts);
-                shards.with(shard, |shard| shard.panes.begin(&mut shard.memory, block, front))
+                self.core.paging.windows.insert(shard, block, parts);
+                self.shards.with(shard, |shard| shard.panes.begin(&mut shard.memory, block, front))
             }
         }
     }
 
     /// Adds pages to the window whose last page is mapped at a place.
     fn lengthen(&mut self, last: Place, parts: Vec<Part>) {
-        let Some((id, _)) = self.paging.windows.at(last) else { panic!("no window ends at {last:?}") };
-        self.paging.windows.lengthen(id, parts);
+        let Some((id, _)) = self.core.paging.windows.at(last) else { panic!("no window ends at {last:?}") };
+        self.core.paging.windows.lengthen(id, parts);
     }
 
     /// Gives up the addresses of a window. The pages that are mapped there already are kept.
-    pub(crate) fn unmake(&mut self, shard: ShardId, making: Making, shards: &mut dyn Shards) {
+    pub(crate) fn unmake(&mut self, shard: ShardId, making: Making) {
         let Making { rear, block, front, mut parts } = making;
-        let mapped = parts.iter().take_while(|part| self.pages[part.page].windows.contains(&part.at)).count();
+        let mapped = parts.iter().take_while(|part| self.core.pages[part.page].windows.contains(&part.at)).count();
         parts.truncate(mapped);
         let bytes = parts.iter().map(|part| part.bytes).sum();
-        let is_kept = shards.with(shard, |shard| {
+        let is_kept = self.shards.with(shard, |shard| {
             rear.iter().for_each(|rear| shard.panes.unclaim_run(&mut shard.memory, rear.run));
             shard.memory.keep_mapped(block, bytes)
         });
@@ -171,9 +170,9 @@ impl Coordinator {
                     self.lengthen(*last, parts);
                     block
                 }
-                None => self.made(shard, Making { rear: None, block, front, parts }, shards),
+                None => self.made(shard, Making { rear: None, block, front, parts }),
             };
-            shards.with(shard, |shard| shard.panes.unclaim_run(&mut shard.memory, run));
+            self.shards.with(shard, |shard| shard.panes.unclaim_run(&mut shard.memory, run));
         }
     }
 
@@ -183,18 +182,17 @@ impl Coordinator {
         &mut self,
         is_asked: impl Fn(ShardId) -> bool,
         suffice: impl Fn(u64, usize) -> bool,
-        shards: &mut dyn Shards,
     ) -> Vec<PageCall> {
         let (mut calls, mut freed, mut looked) = (Vec::new(), 0, None);
         while !suffice(freed, calls.len())
-            && let Some(next @ (_, id)) = self.paging.windows.least_used(looked)
+            && let Some(next @ (_, id)) = self.core.paging.windows.least_used(looked)
         {
             looked = Some(next);
-            let window = &self.paging.windows[id];
+            let window = &self.core.paging.windows[id];
             let length = window.bytes;
-            if is_asked(window.shard) && self.may_end(id, shards) {
+            if is_asked(window.shard) && self.may_end(id) {
                 freed += length;
-                calls.append(&mut self.end_window(id, shards));
+                calls.append(&mut self.end_window(id));
             }
         }
         calls
@@ -202,36 +200,30 @@ impl Coordinator {
 
     /// Returns whether a window can end: nothing of it is in use, all work through it is over, and no graph may use its
     /// addresses, as one may in a held pool.
-    fn may_end(&self, id: WindowId, shards: &mut dyn Shards) -> bool {
-        let window = &self.paging.windows[id];
+    fn may_end(&mut self, id: WindowId) -> bool {
+        let window = &self.core.paging.windows[id];
         let (head, end) = (window.head, window.end());
-        self.may_release(window.shard)
-            && shards.with(window.shard, |shard| {
+        self.core.may_release(window.shard)
+            && self.shards.with(window.shard, |shard| {
                 let mut points = shard.panes.points(head);
-                shard.memory.is_idle_window(head, end) && points.all(|point| self.pending.is_reached(point))
+                shard.memory.is_idle_window(head, end) && points.all(|point| self.core.pending.is_reached(point))
             })
     }
 
-    /// Returns whether a page that is free, and whose last use is over, can be taken out of its windows: none of them
-    /// is ending already. What was done through windows comes before that last use.
-    pub(crate) fn can_leave_windows(&self, page: PageId) -> bool {
-        self.pages[page].windows.iter().all(|&at| self.paging.windows.at(at).is_some())
-    }
-
     /// Takes a page out of all windows. Returns the calls that unmap it there.
-    pub(crate) fn calls_to_leave_windows(&mut self, page: PageId, shards: &mut dyn Shards) -> Vec<PageCall> {
+    pub(crate) fn calls_to_leave_windows(&mut self, page: PageId) -> Vec<PageCall> {
         let mut calls = Vec::new();
-        for at in self.pages[page].windows.clone() {
+        for at in self.core.pages[page].windows.clone() {
             // A window that ended has lost the page already.
-            if let Some((id, part)) = self.paging.windows.at(at) {
-                let window = &self.paging.windows[id];
+            if let Some((id, part)) = self.core.paging.windows.at(at) {
+                let window = &self.core.paging.windows[id];
                 let (head, bytes, has_rest) = (window.head, window.parts[part].bytes, part + 1 < window.parts.len());
-                let (block, behind) = shards.with(at.shard, |shard| {
+                let (block, behind) = self.shards.with(at.shard, |shard| {
                     shard.memory.segments[at.slot].page_leaves(at);
                     shard.panes.take_out(&mut shard.memory, head, (at.offset, bytes), has_rest)
                 });
-                self.paging.windows.take_out(id, part, behind);
-                self.paging.ending.push((at.shard, block));
+                self.core.paging.windows.take_out(id, part, behind);
+                self.core.paging.ending.push((at.shard, block));
                 calls.push(PageCall::Unmap { page, at });
             }
         }
@@ -239,35 +231,25 @@ impl Coordinator {
     }
 
     /// Ends a window of which nothing is in use. Returns the calls that unmap its pages.
-    fn end_window(&mut self, id: WindowId, shards: &mut dyn Shards) -> Vec<PageCall> {
-        let window = self.paging.windows.remove(id);
-        self.paging.ending.push((window.shard, window.head));
+    fn end_window(&mut self, id: WindowId) -> Vec<PageCall> {
+        let window = self.core.paging.windows.remove(id);
+        self.core.paging.ending.push((window.shard, window.head));
         let leave = |part: &Part| {
-            shards.with(part.at.shard, |shard| shard.memory.segments[part.at.slot].page_leaves(part.at));
+            self.shards.with(part.at.shard, |shard| shard.memory.segments[part.at.slot].page_leaves(part.at));
             PageCall::Unmap { page: part.page, at: part.at }
         };
         window.parts.iter().map(leave).collect()
     }
 
     /// Makes the addresses of windows vacant that have ended and whose pages are unmapped.
-    pub(crate) fn vacate_windows(&mut self, shards: &mut dyn Shards) {
-        self.paging.ending.retain(|&(id, block)| {
-            let is_bare = shards.with(id, |shard| shard.memory.is_bare_window(block));
+    pub(crate) fn vacate_windows(&mut self) {
+        self.core.paging.ending.retain(|&(id, block)| {
+            let is_bare = self.shards.with(id, |shard| shard.memory.is_bare_window(block));
             if is_bare {
-                shards.with(id, |shard| shard.panes.vacate(&mut shard.memory, block));
+                self.shards.with(id, |shard| shard.panes.vacate(&mut shard.memory, block));
             }
             !is_bare
         });
-    }
-
-    /// Verifies that the book of windows agrees with itself and with the pages.
-    pub(crate) fn check_windows(&self) {
-        self.paging.windows.check();
-        for (_, window) in self.paging.windows.iter() {
-            for part in &window.parts {
-                assert!(self.pages[part.page].windows.contains(&part.at), "{part:?} of a window is not mapped");
-            }
-        }
     }
 }
 

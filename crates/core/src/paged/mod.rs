@@ -13,8 +13,21 @@ mod gather;
 mod idle;
 mod job;
 mod kept;
+mod knows;
 mod pieces;
+mod taker;
 mod tiles;
 mod ways;
 
+use crate::coordinator::{Coordinator, Shards};
+
 pub(crate) use job::Job;
+pub(crate) use knows::{Knows, Lacks, Times};
+pub(crate) use taker::Taker;
+pub(crate) use ways::Way;
+
+/// What serves requests that missed: the books of the coordinator, and the shards.
+pub(crate) struct Pager<'a> {
+    pub(crate) core: &'a mut Coordinator,
+    pub(crate) shards: &'a mut dyn Shards,
+}

@@ -17,24 +17,22 @@
 //!   └▶ a small block or a slab, behind waits ─▶ the home grows ─▶ a block in another stream's slab ─▶ a large block
 //! ```
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::Pager;
 use super::gather::Gathered;
 use super::job::{Job, Target};
-use super::tiles::{Taker, When};
+use super::taker::{Taker, When};
 use crate::books::Addresses;
-use crate::coordinator::{Coordinator, Shards};
 use crate::governor::pace::Spends;
 use crate::governor::sizes;
 use crate::ids::{ShardId, Side};
-use crate::plan::Plan;
-use crate::plan::Rung;
-use crate::plan::phase::Purpose;
-use crate::plan::phase::{Phase, Turned};
-use crate::plan::step::{PageCall, Step};
+use crate::plan::step::PageCall;
+use crate::policy::Growth;
 use crate::shard::Grant;
+use crate::size::Want;
 use crate::size::exact_segment;
+use millpond_backend::{Point, StreamId};
 
 /// The number of times that the addresses of a stream may be as many as the device has bytes.
 const RANGES_MAX: u64 = 36;
@@ -58,99 +56,97 @@ pub(crate) enum Way {
     Budget,
 }
 
-impl Coordinator {
-    /// Takes the first way that serves the request.
-    pub(crate) fn find_way(&mut self, rung: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Option<Turned> {
-        let (shard, _) = plan.request.allocation();
-        let way = self.first_way(plan, shards)?;
-        Some(match way {
-            Way::Job(job) => Phase::Window(Box::new(job), rung).turn(),
-            Way::Spoiled(job) => {
-                self.give_up_window(Box::new(job), plan, shards);
-                if plan.standing.may_repeat() { rung } else { rung.refused() }.turn()
-            }
-            Way::Range(Addresses::Windows(bytes)) if self.has_few_addresses(shard, bytes, shards) => {
-                let calls = self.calls_to_end(|of| of == shard, |freed, _| freed >= bytes, shards);
-                if calls.is_empty() {
-                    plan.knows.lacks.windows = true;
-                    return Some(rung.turn());
-                }
-                Phase::call(calls, Purpose::EndWindows(rung))
-            }
-            Way::Range(addresses) => self.new_range(rung, addresses, plan, shards),
-            Way::Found(grant) => Phase::end(Step::Grant(self.settled(shard, grant, shards))),
-            Way::Segment(bytes) => self.new_segment(shard, bytes, rung, shards),
-            Way::End(calls) => Phase::call(calls, Purpose::EndWindows(rung)),
-            Way::Budget => Phase::Climb(rung).after(Step::Budget),
-        })
-    }
-
+impl Pager<'_> {
     /// Returns whether a shard gets no more addresses for windows while there are windows that can end.
-    fn has_few_addresses(&self, shard: ShardId, bytes: u64, shards: &mut dyn Shards) -> bool {
-        let taken = shards.with(shard, |shard| shard.memory.segments.range_bytes());
-        self.ranges.left() < bytes || taken / RANGES_MAX > self.headroom.total_bytes().max(bytes)
+    pub(crate) fn has_few_addresses(&mut self, shard: ShardId, bytes: u64) -> bool {
+        let taken = self.shards.with(shard, |shard| shard.memory.segments.range_bytes());
+        self.core.ranges.left() < bytes || taken / RANGES_MAX > self.core.headroom.total_bytes().max(bytes)
     }
 
-    fn first_way(&mut self, plan: &Plan, shards: &mut dyn Shards) -> Option<Way> {
-        let (shard, want) = plan.request.allocation();
-        if plan.knows.lacks.homes {
-            let (clock, by) = (plan.request.clock(), self.requester_of(plan));
-            if let Some(grant) = shards.with(shard, |shard| shard.take_in_segment(&want, clock, by)) {
+    /// Takes the first way that serves the request, where `room` bytes may be created.
+    pub(crate) fn first_way(&mut self, taker: Taker, room: u64) -> Option<Way> {
+        let Taker { shard, want, by, .. } = taker;
+        if taker.lacks.homes {
+            let clock = taker.clock();
+            if let Some(grant) = self.shards.with(shard, |shard| shard.take_in_segment(&want, clock, by)) {
                 return Some(Way::Found(grant));
             }
         }
-        let high = self.high_live(shard, &want, shards);
-        let room = self.room(plan);
+        let high = self.high_live(shard, &want);
         let left = |most: u64, reserved: u64| most.saturating_sub(reserved).min(room);
-        let reserved = self.reserved_for(shard);
-        let eager = left(self.paging.slack.eager(high), reserved);
-        let taker = Taker { creates_up_to: reserved + eager, ..self.taker(plan) };
+        let reserved = self.core.reserved_for(shard);
+        let eager = left(self.core.paging.slack.eager(high), reserved);
+        let taker = Taker { creates_up_to: reserved + eager, ..taker };
         let is_large = want.side == Side::Large;
-        let is_behind = self.is_behind(shard, taker.stream, shards);
-        let spends = if is_behind { self.paging.pace.spends() } else { Spends::Nothing };
-        let cap = sizes::cap_in_flight(spends, self.paging.slack, high);
+        let is_behind = self.is_behind(shard, taker.by.stream);
+        let spends = if is_behind { self.core.paging.pace.spends() } else { Spends::Nothing };
+        let cap = sizes::cap_in_flight(spends, self.core.paging.slack, high);
         let cautious = match spends {
             Spends::Nothing => false,
             // Waits keep from being found out how streams share the device. Where that cannot be, places go by what is
             // free once no more may be created.
-            Spends::Little => reserved + want.rounded <= cap || self.paging.pace.may_find_out(),
+            Spends::Little => reserved + want.rounded <= cap || self.core.paging.pace.may_find_out(),
             Spends::Much => true,
         };
         let first = if cautious { When::Now } else { When::BehindWait };
         let way = match is_large {
-            true => self.block_way((taker, first), false, shards),
+            true => self.block_way(taker, first, false),
             // What is ready behind bytes that are still in use serves before a new page does.
-            false => self.small_way((taker, When::Now), shards),
+            false => self.small_way(taker, When::Now),
         };
-        let way = way.or_else(|| self.grow_home((taker, first), eager, shards));
+        let way = way.or_else(|| self.grow_home(taker, first, eager));
         if way.is_some() {
             return way;
         }
         if cautious {
-            let way = is_large.then(|| self.window_way((taker, When::Now), 0, shards)).flatten();
+            let way = is_large.then(|| self.window_way(taker, When::Now, 0)).flatten();
             let most = left(cap, reserved);
-            let way = way.or_else(|| self.grow_home((taker, When::Now), most, shards));
+            let way = way.or_else(|| self.grow_home(taker, When::Now, most));
             if way.is_some() {
                 return way;
             }
         }
-        let behind = (taker, When::BehindWait);
+        let behind = When::BehindWait;
         if !is_large {
-            let way = self.small_way(behind, shards);
-            let way = way.or_else(|| self.grow_home(behind, room, shards));
+            let way = self.small_way(taker, behind);
+            let way = way.or_else(|| self.grow_home(taker, behind, room));
             // The slab of another stream, or a block of the large side, comes rather than nothing.
-            let way = way.or_else(|| self.other_slab_way(taker, shards));
-            return way.or_else(|| self.block_way(behind, false, shards));
+            let way = way.or_else(|| self.other_slab_way(taker));
+            return way.or_else(|| self.block_way(taker, behind, false));
         }
-        let way = cautious.then(|| self.block_way(behind, true, shards)).flatten();
-        let way = way.or_else(|| self.window_way(behind, room, shards));
-        way.or_else(|| self.grow_home(behind, room, shards))
+        let way = cautious.then(|| self.block_way(taker, behind, true)).flatten();
+        let way = way.or_else(|| self.window_way(taker, behind, room));
+        way.or_else(|| self.grow_home(taker, behind, room))
+    }
+
+    /// Returns whether the device still uses free memory of a home that a stream would have to wait for, where that
+    /// matters. Costs a look at each stream that is behind, and at each free block if one is.
+    pub(crate) fn is_behind(&mut self, home: ShardId, stream: StreamId) -> bool {
+        let is_behind = |point: Point| point.stream != stream && self.core.pending.is_behind(point);
+        self.core.paging.growth == Growth::Balanced
+            && self.shards.with(home, |home| {
+                home.memory.guards.seen.latest_points().any(is_behind) && home.memory.free_points().any(is_behind)
+            })
+    }
+
+    /// Returns the most bytes that were live in the shard's pool since the program began anew, or will be once the
+    /// request is served, where `live` bytes are now. A request that is refused leaves no trace in it. Where there is
+    /// but one pool, and it has not begun anew since peaks were reset, that is what the device's peak says; else what
+    /// was seen at requests that missed.
+    pub(crate) fn high_live(&mut self, shard: ShardId, want: &Want) -> u64 {
+        let live = self.shards.with(shard, |shard| shard.live_bytes());
+        self.core.note_live(shard, live);
+        let most = match self.core.pools.has_private() {
+            false => self.core.most_live(),
+            true => self.core.pools.most_live(self.core.pool_of(shard)),
+        };
+        most.max(live + want.rounded)
     }
 
     /// Lets the home grow by what the request needs, if that is at most `most` bytes. The free block in front of the
     /// new pages is part of it if it can be used at `latest`.
-    fn grow_home(&mut self, (taker, latest): (Taker, When), most: u64, shards: &mut dyn Shards) -> Option<Way> {
-        let (want, lacks, unit) = (taker.want, taker.lacks, sizes::least(self.granularity()));
+    fn grow_home(&mut self, taker: Taker, latest: When, most: u64) -> Option<Way> {
+        let (want, lacks, unit) = (taker.want, taker.lacks, sizes::least(self.core.granularity()));
         if most < unit {
             return None;
         }
@@ -158,11 +154,11 @@ impl Coordinator {
             Side::Small => (unit, false),
             Side::Large => (want.rounded, true),
         };
-        let mut growth = shards.with(taker.shard, |shard| shard.memory.growth(bytes, joins));
+        let mut growth = self.shards.with(taker.shard, |shard| shard.memory.growth(bytes, joins));
         if let Some(tile) = growth.as_ref().and_then(|growth| growth.before)
-            && shards.with(taker.shard, |shard| self.when_free(taker, shard, &tile)) > latest
+            && self.shards.with(taker.shard, |shard| taker.when_free(self.core, shard, &tile)) > latest
         {
-            growth = shards.with(taker.shard, |shard| shard.memory.growth(bytes, false));
+            growth = self.shards.with(taker.shard, |shard| shard.memory.growth(bytes, false));
         }
         let Some(growth) = growth else {
             let new = match lacks.homes {
@@ -181,45 +177,45 @@ impl Coordinator {
             return Some(Way::Budget);
         }
         let sizes = self.page_sizes(want.side, missing);
-        let mut job = Job::new(taker, self.pending.reached(taker.stream));
-        let claimed = self.claim_ground(&mut job, &growth, &sizes, shards);
+        let mut job = Job::new(taker, self.core.pending.reached(taker.by.stream));
+        let claimed = self.claim_ground(&mut job, &growth, &sizes);
         Some(if claimed { Way::Job(job) } else { Way::Spoiled(job) })
     }
 
     /// Returns the sizes of new pages for a number of bytes.
     pub(crate) fn page_sizes(&self, side: Side, bytes: u64) -> Vec<u64> {
         let cap = match side {
-            Side::Small => sizes::least(self.granularity()),
-            Side::Large => sizes::page_cap(self.headroom.with_asked() + bytes, self.granularity()),
+            Side::Small => sizes::least(self.core.granularity()),
+            Side::Large => sizes::page_cap(self.core.headroom.with_asked() + bytes, self.core.granularity()),
         };
         sizes::created(bytes, cap).collect()
     }
 
     /// Serves a large request from free memory through a kept window or, unless only what is ready now may be used, a
     /// new one over all that is free. The home grows by what is missing for that, if it is at most `room` bytes.
-    fn window_way(&mut self, (taker, latest): (Taker, When), room: u64, shards: &mut dyn Shards) -> Option<Way> {
+    fn window_way(&mut self, taker: Taker, latest: When, room: u64) -> Option<Way> {
         let (want, lacks) = (taker.want, taker.lacks);
-        let tiles = &self.tiles_of((taker, latest), shards);
+        let tiles = &self.tiles_of(taker, latest);
         if tiles.is_empty() {
             return None;
         }
-        let mut job = Job::new(taker, self.pending.reached(taker.stream));
-        let has_windows = !self.paging.windows.of(taker.shard).is_empty();
-        let idle = has_windows.then(|| self.idle_pages(taker.shard, tiles, shards));
+        let mut job = Job::new(taker, self.core.pending.reached(taker.by.stream));
+        let has_windows = !self.core.paging.windows.of(taker.shard).is_empty();
+        let idle = has_windows.then(|| self.idle_pages(taker.shard, tiles));
         if let Some((window, run)) = idle.as_ref().and_then(|idle| self.kept_window(taker.shard, want.rounded, idle)) {
-            if !self.claim_stretches(&mut job, &run.stretches, tiles, shards) {
+            if !self.claim_stretches(&mut job, &run.stretches, tiles) {
                 return Some(Way::Spoiled(job));
             }
-            self.paging.windows.note_use(window);
-            let head = self.paging.windows[window].head;
-            let run = shards.with(taker.shard, |shard| shard.memory.claim_run(head, run.offset, want.rounded));
+            self.core.paging.windows.note_use(window);
+            let head = self.core.paging.windows[window].head;
+            let run = self.shards.with(taker.shard, |shard| shard.memory.claim_run(head, run.offset, want.rounded));
             job.target = Target::Kept(run);
             return Some(Way::Job(job));
         }
         if latest == When::Now || lacks.windows || !self.has_windows() {
             return None;
         }
-        let gathered = self.gather_best((taker, want.rounded), tiles, idle.as_ref(), shards);
+        let gathered = self.gather_best(taker, want.rounded, tiles, idle.as_ref());
         let created = self.created_for(&gathered);
         if gathered.stretches.is_empty() || created > room {
             return None;
@@ -227,41 +223,35 @@ impl Coordinator {
         if created > 0 && lacks.budget {
             return Some(Way::Budget);
         }
-        let growth = (created > 0).then(|| shards.with(taker.shard, |shard| shard.memory.growth(created, false)));
+        let growth = (created > 0).then(|| self.shards.with(taker.shard, |shard| shard.memory.growth(created, false)));
         if let Some(None) = growth {
             return (!lacks.homes).then_some(Way::Range(Addresses::Home(created)));
         }
         let sizes = self.page_sizes(Side::Large, created);
-        if let Some(lack) = self.lacks_room_for(&gathered, &sizes, taker, shards) {
+        if let Some(lack) = self.lacks_room_for(&gathered, &sizes, taker) {
             return Some(lack);
         }
         if let Some(growth) = growth.flatten()
-            && !self.claim_ground(&mut job, &growth, &sizes, shards)
+            && !self.claim_ground(&mut job, &growth, &sizes)
         {
             return Some(Way::Spoiled(job));
         }
-        self.claim_addresses_for(&mut job, &gathered, shards);
-        let claimed = self.claim_stretches(&mut job, &gathered.stretches, tiles, shards);
+        self.claim_addresses_for(&mut job, &gathered);
+        let claimed = self.claim_stretches(&mut job, &gathered.stretches, tiles);
         Some(if claimed { Way::Job(job) } else { Way::Spoiled(job) })
     }
 
     /// Returns what to do first if the taker has no addresses for a window over gathered memory and new pages of some
     /// sizes, or if too many pages would be mapped in windows then. Where a window is lengthened there is room. Where
     /// no window can end, there are too many mappings for a while rather than that memory is created.
-    fn lacks_room_for(
-        &mut self,
-        gathered: &Gathered,
-        created: &[u64],
-        taker: Taker,
-        shards: &mut dyn Shards,
-    ) -> Option<Way> {
+    fn lacks_room_for(&mut self, gathered: &Gathered, created: &[u64], taker: Taker) -> Option<Way> {
         let length = gathered.length + created.iter().sum::<u64>();
-        if gathered.rear.is_none() && !shards.with(taker.shard, |shard| shard.memory.has_vacant(length)) {
+        if gathered.rear.is_none() && !self.shards.with(taker.shard, |shard| shard.memory.has_vacant(length)) {
             return Some(Way::Range(Addresses::Windows(length)));
         }
-        let most = self.facts.pages.map_or(0, |pages| usize::try_from(pages.mappings).unwrap_or(usize::MAX));
-        let mappings = self.paging.windows.mappings() + gathered.pages + created.len();
-        let calls = self.calls_to_end(|_| true, |_, ended| ended >= mappings.saturating_sub(most), shards);
+        let most = self.core.facts.pages.map_or(0, |pages| usize::try_from(pages.mappings).unwrap_or(usize::MAX));
+        let mappings = self.core.paging.windows.mappings() + gathered.pages + created.len();
+        let calls = self.calls_to_end(|_| true, |_, ended| ended >= mappings.saturating_sub(most));
         (!calls.is_empty()).then_some(Way::End(calls))
     }
 
@@ -270,12 +260,12 @@ impl Coordinator {
     /// are not gathered with any, and a segment serves once they went back.
     pub(crate) fn gathers_all(&self, taker: Taker) -> bool {
         let Taker { shard, want, lacks, .. } = taker;
-        let same_pool = self.shard_ids().all(|id| self.pool_of(id) == self.pool_of(shard));
-        let has_spare = self.pages.spare().next().is_some();
-        let in_pages = || self.pages.iter().map(|(_, page)| page.bytes).sum::<u64>();
+        let same_pool = self.core.shard_ids().all(|id| self.core.pool_of(id) == self.core.pool_of(shard));
+        let has_spare = self.core.pages.spare().next().is_some();
+        let in_pages = || self.core.pages.iter().map(|(_, page)| page.bytes).sum::<u64>();
         same_pool
             && !has_spare
-            && in_pages() == self.reserved_bytes()
+            && in_pages() == self.core.reserved_bytes()
             && self.has_windows()
             && !lacks.windows
             && !lacks.homes
@@ -284,6 +274,6 @@ impl Coordinator {
 
     /// Returns whether pages can be mapped in windows at all.
     fn has_windows(&self) -> bool {
-        self.facts.pages.is_some_and(|pages| pages.aliasing)
+        self.core.facts.pages.is_some_and(|pages| pages.aliasing)
     }
 }

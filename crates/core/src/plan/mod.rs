@@ -19,11 +19,11 @@ use crate::books::Standing;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{PoolId, ShardId};
 use crate::memory::Requester;
+pub(crate) use crate::paged::{Knows, Times};
 use crate::policy::Source;
 use crate::shard::Grant;
 use crate::size::Want;
 pub(crate) use ladder::{Attempt, Rung};
-pub(crate) use pages::{Knows, Lacks, Times};
 use phase::Purpose;
 use phase::{Asked, Phase, Turned};
 pub use report::{FreeRange, Pin, Relief, Report};
@@ -266,7 +266,7 @@ impl Coordinator {
             Phase::Sweep(sweep) => self.sweep_on(sweep, plan, shards),
             Phase::Extend(block, rung) => self.extend(Some(block), rung, plan, shards),
             Phase::Serve(block) => self.serve(block, plan, shards),
-            Phase::Window(job, rung) => self.back_window(job, rung, plan, shards),
+            Phase::Window(job, rung) => self.back_window(job, rung, shards),
             Phase::Undo(calls, extension, refused) => Phase::call(calls, Purpose::Undo(extension, refused)),
             Phase::Asked(asked) => panic!("the outcome of the last step was not told: {asked:?}"),
             Phase::Over => (Phase::Over, Some(Step::Done)),
@@ -357,7 +357,7 @@ impl Coordinator {
                 let (shard, _) = plan.request.allocation();
                 shards.with(shard, |shard| shard.memory.unclaim(block, plan.request.clocks));
             }
-            Phase::Window(job, _) => self.give_up_window(job, plan, shards),
+            Phase::Window(job, _) => self.pager(shards).give_up(*job),
             // What is half-done is undone, and then the plan is over.
             Phase::Undo(calls, extension, _) => return Phase::Undo(calls, extension, false),
             Phase::Asked(asked) => panic!("a plan is given up before the outcome of its step was told: {asked:?}"),

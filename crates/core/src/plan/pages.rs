@@ -5,75 +5,19 @@ use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId};
 
-use crate::books::Points;
+use super::phase::{Asked, Purpose};
+use super::step::{Outcome, PageCall};
+use crate::books::Addresses;
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::ShardId;
+use crate::paged::Job;
+use crate::paged::{Pager, Taker, Times, Way};
 use crate::plan::phase::{Phase, Turned};
 use crate::plan::step::{Polled, Step};
 use crate::plan::{Allowance, Goal, Plan, Request};
 use crate::plan::{Attempt, Rung};
-use crate::policy::Growth;
 use crate::policy::Source;
 use crate::shard::Grant;
-use crate::size::Want;
-
-/// What the attempts of a plan have learnt.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct Knows {
-    pub(crate) times: Times,
-    /// What the next attempt has to do without.
-    pub(crate) lacks: Lacks,
-    /// The points that the plan waited for last: waiting for the same ones again leads nowhere.
-    pub(crate) waited: Points,
-}
-
-/// How far the streams are, as the plan knows it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Times {
-    /// They were not asked.
-    #[default]
-    Unasked,
-    /// They were asked, and what that makes free was not looked at.
-    Told,
-    /// They were asked, and what that makes free was looked at.
-    Seen,
-}
-
-/// What an attempt has to do without, because an earlier one was refused it, or has no need to try again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Lacks {
-    /// The driver or the limit has refused new pages: those there are have to do.
-    pub(crate) new_pages: bool,
-    /// A stream cannot take part in a device-side wait now: nothing is taken behind one.
-    pub(crate) waits: bool,
-    /// There are no addresses for a new window.
-    pub(crate) windows: bool,
-    /// There are no addresses for a home to grow in.
-    pub(crate) homes: bool,
-    /// What the device's budget leaves, which has to be asked for before anything is created.
-    pub(crate) budget: bool,
-}
-
-impl Knows {
-    /// Notes that the plan was told how far streams are.
-    pub(crate) fn told(&mut self) {
-        if self.times == Times::Seen {
-            self.times = Times::Told;
-        }
-    }
-
-    /// Forgets what held up to now, as the ladder begins once more with what the driver grants beyond the budget.
-    pub(crate) fn begin_again(&mut self) {
-        *self = Self { lacks: Lacks { waits: self.lacks.waits, ..Lacks::default() }, ..Self::default() };
-    }
-}
-
-impl Lacks {
-    /// Has the driver asked again for the memory and the addresses that it refused.
-    fn forget_refusals(&mut self) {
-        (self.new_pages, self.windows, self.homes) = (false, false, false);
-    }
-}
+use alloc::boxed::Box;
 
 impl Coordinator {
     /// Returns whether nothing has happened in the home since the request missed there, the first time it is asked.
@@ -117,10 +61,10 @@ impl Coordinator {
     /// Waits for the oldest outstanding point of each stream; with none left, refuses.
     fn wait_for_oldest(&mut self, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let taker = self.taker(plan);
-        let points = self.oldest_points(taker, shards);
+        let points = self.pager(shards).oldest_points(taker);
         if points.iter().all(|Point { stream, tick }| plan.knows.waited.tick(stream) == Some(tick)) {
             // What can be gathered nowhere may be of use once it was released.
-            let may_release = !plan.standing.keeps_turn() && !self.gathers_all(taker);
+            let may_release = !plan.standing.keeps_turn() && !self.pager(shards).gathers_all(taker);
             return if may_release { Rung::Turn } else { Rung::Refuse }.turn();
         }
         // Where others go on using what this plan waits for, that counts as an attempt that they have spoiled.
@@ -166,16 +110,6 @@ impl Coordinator {
         }
     }
 
-    /// Returns whether the device still uses free memory of a home that a stream would have to wait for, where that
-    /// matters. Costs a look at each stream that is behind, and at each free block if one is.
-    pub(crate) fn is_behind(&self, home: ShardId, stream: StreamId, shards: &mut dyn Shards) -> bool {
-        let is_behind = |point: Point| point.stream != stream && self.pending.is_behind(point);
-        self.paging.growth == Growth::Balanced
-            && shards.with(home, |home| {
-                home.memory.guards.seen.latest_points().any(is_behind) && home.memory.free_points().any(is_behind)
-            })
-    }
-
     /// Returns the streams that freed memory waits for: of the home of the request, and blocks of all pools.
     fn streams_to_ask(&self, plan: &Plan, shards: &mut dyn Shards) -> Vec<StreamId> {
         let (home, _) = plan.request.allocation();
@@ -213,20 +147,6 @@ impl Coordinator {
         found.map(|grant| self.settled(home, grant, shards))
     }
 
-    /// Returns the most bytes that were live in the shard's pool since the program began anew, or will be once the
-    /// request is served, where `live` bytes are now. A request that is refused leaves no trace in it. Where there is
-    /// but one pool, and it has not begun anew since peaks were reset, that is what the device's peak says; else what
-    /// was seen at requests that missed.
-    pub(crate) fn high_live(&mut self, shard: ShardId, want: &Want, shards: &mut dyn Shards) -> u64 {
-        let live = shards.with(shard, |shard| shard.live_bytes());
-        self.note_live(shard, live);
-        let most = match self.pools.has_private() {
-            false => self.most_live(),
-            true => self.pools.most_live(self.pool_of(shard)),
-        };
-        most.max(live + want.rounded)
-    }
-
     /// Returns the number of bytes that may be created at all.
     pub(crate) fn room(&self, plan: &Plan) -> u64 {
         if plan.knows.lacks.new_pages {
@@ -235,31 +155,103 @@ impl Coordinator {
         let throw_above = if self.settings.throw_on_oom { self.throw_above() } else { u64::MAX };
         self.headroom.room(Some(throw_above.min(plan.request.allowance.most().unwrap_or(u64::MAX))))
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use millpond_backend::{StreamId, Tick};
-
-    use super::*;
-
-    #[test]
-    fn news_are_news_until_they_are_looked_at() {
-        let told = |times| {
-            let mut knows = Knows { times, ..Knows::default() };
-            knows.told();
-            knows.times
-        };
-        assert_eq!([Times::Unasked, Times::Told, Times::Seen].map(told), [Times::Unasked, Times::Told, Times::Told]);
+    /// Returns the stream that a plan requests memory for.
+    pub(crate) fn taker(&self, plan: &Plan) -> Taker {
+        let (shard, want) = plan.request.allocation();
+        let (by, lacks) = (self.requester_of(plan), plan.knows.lacks);
+        let (is_capturing, open) = (self.is_capturing(by.stream, shard), plan.request.open);
+        Taker { shard, by, want, clocks: plan.request.clocks, lacks, is_capturing, open, creates_up_to: 0 }
     }
 
-    #[test]
-    fn beyond_the_budget_a_plan_tries_new_pages_again() {
-        let lacks = Lacks { new_pages: true, waits: true, windows: true, homes: true, budget: true };
-        let waited = Points::from_iter([Point { stream: StreamId(0), tick: Tick(1) }]);
-        let mut knows = Knows { times: Times::Seen, lacks, waited };
-        knows.begin_again();
-        let lacks = Lacks { waits: true, ..Lacks::default() };
-        assert_eq!(knows, Knows { lacks, ..Knows::default() }, "a capture goes on");
+    /// Takes the first way that serves the request.
+    pub(crate) fn find_way(&mut self, rung: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Option<Turned> {
+        let (shard, _) = plan.request.allocation();
+        let (taker, room) = (self.taker(plan), self.room(plan));
+        let way = self.pager(shards).first_way(taker, room)?;
+        Some(match way {
+            Way::Job(job) => Phase::Window(Box::new(job), rung).turn(),
+            Way::Spoiled(job) => {
+                self.pager(shards).give_up(job);
+                if plan.standing.may_repeat() { rung } else { rung.refused() }.turn()
+            }
+            Way::Range(Addresses::Windows(bytes)) if self.pager(shards).has_few_addresses(shard, bytes) => {
+                let calls = self.pager(shards).calls_to_end(|of| of == shard, |freed, _| freed >= bytes);
+                if calls.is_empty() {
+                    plan.knows.lacks.windows = true;
+                    return Some(rung.turn());
+                }
+                Phase::call(calls, Purpose::EndWindows(rung))
+            }
+            Way::Range(addresses) => self.new_range(rung, addresses, plan, shards),
+            Way::Found(grant) => Phase::end(Step::Grant(self.settled(shard, grant, shards))),
+            Way::Segment(bytes) => self.new_segment(shard, bytes, rung, shards),
+            Way::End(calls) => Phase::call(calls, Purpose::EndWindows(rung)),
+            Way::Budget => Phase::Climb(rung).after(Step::Budget),
+        })
+    }
+
+    /// Has a job go on: its waits are queued, then its page calls made, then the block is handed out.
+    pub(crate) fn back_window(&mut self, mut job: Box<Job>, rung: Rung, shards: &mut dyn Shards) -> Turned {
+        if let Some(points) = job.waits() {
+            let step = Step::StreamWait { stream: job.taker.by.stream, points };
+            return (Phase::Asked(Asked::Waits(job, rung)), Some(step));
+        }
+        match job.calls() {
+            Some(calls) => Phase::call(calls, Purpose::Back(job, rung)),
+            None => Phase::end(Step::Grant(self.pager(shards).serve(*job))),
+        }
+    }
+
+    /// Takes in whether the waits of a job are queued on the stream. If a stream cannot take part in one now, the
+    /// attempt is made again without waits; those that were queued do no harm.
+    pub(crate) fn waits_queued(
+        &mut self,
+        mut job: Box<Job>,
+        rung: Rung,
+        outcome: Outcome,
+        plan: &mut Plan,
+        shards: &mut dyn Shards,
+    ) -> Phase {
+        if let Outcome::Waits(tick) = outcome {
+            self.pager(shards).note_waits(&mut job, tick);
+            return Phase::Window(job, rung);
+        }
+        assert!(
+            matches!(outcome, Outcome::Refused | Outcome::Failed),
+            "{outcome:?} does not answer the waits of {job:?}"
+        );
+        self.pager(shards).give_up(*job);
+        if outcome == Outcome::Failed {
+            return Phase::Over;
+        }
+        plan.knows.lacks.waits = true;
+        Phase::Climb(rung)
+    }
+
+    /// Takes in that the calls of a job were made, or that one failed after those that were `made`.
+    pub(crate) fn backed(
+        &mut self,
+        mut job: Box<Job>,
+        rung: Rung,
+        made: &[PageCall],
+        stopped: Option<bool>,
+        plan: &mut Plan,
+        shards: &mut dyn Shards,
+    ) -> Phase {
+        self.pager(shards).note_calls(&mut job, made);
+        let Some(refused) = stopped else { return Phase::Window(job, rung) };
+        let lacks_windows = self.pager(shards).undo(*job);
+        if !refused {
+            return Phase::Over;
+        }
+        plan.knows.lacks.windows |= lacks_windows;
+        plan.knows.lacks.new_pages |= !lacks_windows;
+        Phase::Climb(rung)
+    }
+
+    /// Returns what serves requests that missed.
+    pub(crate) fn pager<'a>(&'a mut self, shards: &'a mut dyn Shards) -> Pager<'a> {
+        Pager { core: self, shards }
     }
 }

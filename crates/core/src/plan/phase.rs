@@ -233,7 +233,7 @@ impl Coordinator {
 
     /// Returns the calls that unmap a page everywhere and release it. It is taken out of the windows that it is in.
     pub(crate) fn calls_to_release(&mut self, id: PageId, shards: &mut dyn Shards) -> Vec<PageCall> {
-        let mut calls = self.calls_to_leave_windows(id, shards);
+        let mut calls = self.pager(shards).calls_to_leave_windows(id);
         calls.extend(self.pages[id].home.map(|at| PageCall::Unmap { page: id, at }));
         calls.push(PageCall::Release { page: id });
         calls
@@ -251,7 +251,7 @@ impl Coordinator {
                 PageCall::Create { .. } | PageCall::Map { .. } => panic!("{call:?} releases nothing"),
             }
         }
-        self.vacate_windows(shards);
+        self.pager(shards).vacate_windows();
     }
 
     /// Forgets new pages that were never created, or were released again: no plan has known of them.

@@ -12,7 +12,7 @@ use super::step::{PageCall, Step};
 use super::{Goal, Plan};
 use crate::books::Points;
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
+use crate::ids::{BlockId, Place, PoolId, SegmentId, ShardId, Side, Slot};
 use crate::plan::Rung;
 use crate::plant::Plant;
 use crate::segment::Mapping;
@@ -147,7 +147,9 @@ impl Coordinator {
         if has_pages {
             // As many neighbouring pages as are to go that are in no window that is ending.
             let whole: Vec<_> = shards.with(shard, |s| s.memory.pages_in(block).collect());
-            let may_go = |page: &(u64, Mapping)| self.can_leave_windows(page.1.page);
+            // What was done through windows comes before the last use of the page.
+            let is_ending = |at: &Place| self.paging.windows.at(*at).is_none();
+            let may_go = |page: &(u64, Mapping)| !self.pages[page.1.page].windows.iter().any(is_ending);
             let mut run = whole.into_iter().skip_while(|page| !may_go(page)).take_while(may_go);
             let Some((offset, first)) = run.next() else {
                 shards.with(shard, |s| s.memory.unclaim(block, plan.request.clocks));

@@ -1,0 +1,162 @@
+//! The stream that gets memory, and when it can use what is free.
+
+use millpond_backend::{Point, Reuse, Tick};
+
+use super::Lacks;
+use crate::coordinator::Coordinator;
+use crate::ids::{ShardId, Side};
+use crate::memory::{Requester, Tile};
+use crate::shard::Shard;
+use crate::size::Want;
+
+/// The time at which free memory can be used by a stream, at other addresses than before.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum When {
+    /// Now: the device no longer uses it, or later work of the same stream is ordered behind that use.
+    Now,
+    /// Now, if the stream that gets it waits on the device.
+    BehindWait,
+    /// Not before its last use is over.
+    Later,
+}
+
+/// The stream that gets memory, and what it can do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taker {
+    pub(crate) shard: ShardId,
+    pub(crate) by: Requester,
+    /// What it requests.
+    pub(crate) want: Want,
+    /// The counts of searches on the small and the large side when the request came.
+    pub(crate) clocks: [u64; 2],
+    /// What it has to do without.
+    pub(crate) lacks: Lacks,
+    /// Whether what it does is captured, or may be: then no wait may be queued, and one that was queued before orders
+    /// nothing in the graph.
+    pub(crate) is_capturing: bool,
+    /// Its open tick.
+    pub(crate) open: Tick,
+    /// The number of reserved bytes up to which pages are created rather than that as much as can be is gathered.
+    pub(crate) creates_up_to: u64,
+}
+
+impl Taker {
+    /// Returns the count of searches on the request's side.
+    pub(crate) fn clock(&self) -> u64 {
+        self.clocks[self.want.side.index()]
+    }
+
+    /// Returns the first part of a free block that a stream can use at `latest` and that has this number of bytes.
+    pub(crate) fn first_part(
+        self,
+        core: &Coordinator,
+        latest: When,
+        shard: &Shard,
+        tile: &Tile,
+        bytes: u64,
+    ) -> Option<Tile> {
+        let fits = |begin: u64, end: u64| (end - begin >= bytes).then_some(Tile { begin, end, ..*tile });
+        self.find_part(core, latest, shard, tile, fits)
+    }
+
+    /// Calls `f` with each part of a free block that a stream can use at `latest`, by place, until it returns
+    /// something. What several streams have freed there is one block, whose parts are ready at different times.
+    pub(crate) fn find_part<R>(
+        self,
+        core: &Coordinator,
+        latest: When,
+        shard: &Shard,
+        tile: &Tile,
+        mut f: impl FnMut(u64, u64) -> Option<R>,
+    ) -> Option<R> {
+        let is_usable = |point: Point| self.when(core, point) <= latest;
+        if !tile.is_marked {
+            return if is_usable(tile.point) { f(tile.begin, tile.end) } else { None };
+        }
+        // What nothing guards is over.
+        let mut begun = tile.begin;
+        for (part, (begin, end)) in shard.memory.guards.parts_in(tile.slot, (tile.begin, tile.end)) {
+            if part.points.iter().all(is_usable) {
+                continue;
+            }
+            if begun < begin
+                && let Some(found) = f(begun, begin)
+            {
+                return Some(found);
+            }
+            begun = end;
+        }
+        if begun < tile.end { f(begun, tile.end) } else { None }
+    }
+
+    /// Returns when a free block can be used by a stream.
+    pub(crate) fn when_free(self, core: &Coordinator, shard: &Shard, tile: &Tile) -> When {
+        match tile.is_marked {
+            true => shard
+                .memory
+                .guards
+                .points_over(&shard.memory.blocks[tile.block])
+                .map(|point| self.when(core, point))
+                .max()
+                .unwrap_or(When::Now),
+            false => self.when(core, tile.point),
+        }
+    }
+
+    /// Returns when memory that was used up to a point can be used by a stream, at other addresses.
+    pub(crate) fn when(self, core: &Coordinator, until: Point) -> When {
+        if core.pending.is_reached(until) {
+            return When::Now;
+        }
+        if until.stream == self.by.stream {
+            let is_ordered = match core.reuse_anywhere() {
+                Reuse::InOrder => true,
+                Reuse::AfterSubmit => until.tick < self.open,
+                Reuse::AfterDone => false,
+            };
+            return if is_ordered { When::Now } else { When::Later };
+        }
+        if self.is_capturing {
+            return When::Later;
+        }
+        if core.paging.waited.covering(self.by.stream, until).is_some() {
+            return When::Now;
+        }
+        // Where a stream's own work is not in order, a wait for another one says nothing of what it did before itself.
+        let has_waits = core.facts.stream_wait && core.reuse_anywhere() == Reuse::InOrder;
+        let can_wait = has_waits && !self.lacks.waits && core.pending.can_be_waited_for(until);
+        if can_wait { When::BehindWait } else { When::Later }
+    }
+
+    /// Returns by how many ticks another stream is behind with its use of the front of free memory, at most.
+    pub(crate) fn ticks_behind(self, core: &Coordinator, shard: &Shard, tile: &Tile, bytes: u64) -> u64 {
+        let behind = |point: Point| match point.stream == self.by.stream {
+            true => 0,
+            false => point.tick.0.saturating_sub(core.pending.reached(point.stream).0),
+        };
+        if !tile.is_marked {
+            return behind(tile.point);
+        }
+        let parts = shard.memory.guards.parts_in(tile.slot, (tile.begin, tile.begin + bytes));
+        parts.flat_map(|(part, _)| part.points.iter().map(behind)).max().unwrap_or(0)
+    }
+
+    /// Returns the first part of some free blocks where a small block fits that a stream can use at `latest`.
+    pub(crate) fn small_part(
+        self,
+        core: &Coordinator,
+        latest: When,
+        shard: &Shard,
+        mut tiles: impl Iterator<Item = Tile>,
+    ) -> Option<Tile> {
+        let want = self.want;
+        let place = |tile: Tile, begin: u64, end: u64| {
+            let at = match tile.side {
+                Side::Small => (begin + want.rounded <= end).then_some((begin, begin + want.rounded)),
+                Side::Large => shard.memory.within_slab((tile.begin, tile.end), (begin, end), want.rounded),
+            };
+            at.map(|(begin, end)| Tile { begin, end, ..tile })
+        };
+        tiles.find_map(|tile| self.find_part(core, latest, shard, &tile, |begin, end| place(tile, begin, end)))
+    }
+}
