@@ -14,9 +14,11 @@ pub(crate) mod turns;
 mod windows;
 
 pub(crate) use headroom::Headroom;
+pub use pages::PageCall;
 pub(crate) use pages::{Page, Pages};
 pub(crate) use paging::Paging;
 pub(crate) use pending::Pending;
+pub use pending::Polled;
 pub use points::Points;
 pub(crate) use pools::Pools;
 pub(crate) use ranges::{Addresses, Ranges};

@@ -5,6 +5,37 @@ use alloc::vec::Vec;
 
 use crate::ids::{PageId, Place, Side};
 
+/// One driver call about a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PageCall {
+    /// The creation of physical memory.
+    Create {
+        /// The number of the page, under which the shell keeps the handle.
+        page: PageId,
+        /// Its length in bytes.
+        bytes: u64,
+    },
+    /// The mapping of a page at a place, ordered on the stream of the place's shard.
+    Map {
+        /// The page to map.
+        page: PageId,
+        /// The place where it is to be mapped.
+        at: Place,
+    },
+    /// The unmapping of a page at a place. It cannot fail.
+    Unmap {
+        /// The page to unmap.
+        page: PageId,
+        /// The place where it is mapped.
+        at: Place,
+    },
+    /// The return of the page's memory to the driver. It cannot fail.
+    Release {
+        /// The page to release.
+        page: PageId,
+    },
+}
+
 /// A handle of physical memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Page {

@@ -7,7 +7,22 @@ use millpond_backend::{Point, StreamId, Tick};
 
 use super::Points;
 use crate::ids::{BlockId, ShardId};
-use crate::plan::step::Polled;
+
+/// How far a stream is that was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Polled {
+    /// The stream.
+    pub stream: StreamId,
+    /// The newest tick that is reached.
+    pub reached: Tick,
+    /// The last tick on which there was any work or freed memory when the stream was asked.
+    pub asked: Tick,
+    /// The tick that is open until the application submits: no other stream can wait for it on the device. `None` where
+    /// the device closes ticks.
+    pub open: Option<Tick>,
+    /// The tick that was closed by being asked: all work that was queued before is done once it is reached.
+    pub closed: Option<Tick>,
+}
 
 /// A block that waits for a tick of the stream in whose queue it stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,6 +5,7 @@
 //! that other streams can work while one grows.
 
 mod checkpoint;
+mod pages;
 mod pools;
 mod retire;
 mod stats;

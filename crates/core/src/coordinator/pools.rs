@@ -12,9 +12,6 @@ use millpond_backend::{StreamId, Tick};
 use super::{Coordinator, Shards};
 use crate::ids::{PoolId, ShardId, Side};
 use crate::looks;
-use crate::plan::Plan;
-use crate::plan::phase::{Phase, Turned};
-use crate::plan::step::Step;
 use crate::policy::{Policy, Source, Traits};
 use crate::settings::{PoolFlags, Settings};
 use crate::size::Sizes;
@@ -110,26 +107,6 @@ impl Coordinator {
     fn tell_flags(&self, pool: PoolId, shards: &mut dyn Shards) {
         let flags = self.pools.flags(pool);
         self.shards_of(pool).for_each(|id| shards.with(id, |shard| shard.memory.rules.set_flags(flags)));
-    }
-
-    /// Serves a request in the default pool from free memory of the same stream in a private pool that allows it:
-    /// PyTorch's `try_mempool_fallback`. The block stays one of that pool.
-    pub(crate) fn find_in_other_pools(&mut self, plan: &Plan, shards: &mut dyn Shards) -> Option<Turned> {
-        let (shard, want) = plan.request.allocation();
-        if self.pool_of(shard) != PoolId::DEFAULT {
-            return None;
-        }
-        let allowing: Vec<_> = self.pools.private().filter(|&pool| self.pools.flags(pool).use_on_oom).collect();
-        let by = self.requester_of(plan);
-        for lender in allowing.into_iter().filter_map(|pool| self.shard_of(by.stream, pool)) {
-            let may_lend = !self.pools.is_capturing(self.pool_of(lender));
-            let found = shards.with(lender, |lender| may_lend.then(|| lender.find_and_take(&want, 0, by)).flatten());
-            if let Some(grant) = found {
-                let grant = self.settled(lender, grant, shards);
-                return Some(Phase::end(Step::Lend { lender, grant }));
-            }
-        }
-        None
     }
 
     /// Returns the number of references to a pool: PyTorch's `getPoolUseCount`. 0 if there is no such pool.
@@ -253,19 +230,6 @@ impl Coordinator {
     pub(crate) fn is_capturing(&self, stream: StreamId, shard: ShardId) -> bool {
         self.pending.has_captures()
             && (self.pending.is_captured(stream) || self.pools.is_capturing(self.pool_of(shard)))
-    }
-
-    /// Leaves streams that are being captured out of what the shell is asked: a question or a wait would record an
-    /// event there.
-    pub(crate) fn leave_captured_alone(&self, step: &mut Step) {
-        if !self.pending.has_captures() {
-            return;
-        }
-        match step {
-            Step::Poll(streams) => streams.retain(|&stream| !self.pending.is_captured(stream)),
-            Step::Wait(points) => points.retain(|point| !self.pending.is_captured(point.stream)),
-            _ => {}
-        }
     }
 
     /// Returns the shards of a pool.

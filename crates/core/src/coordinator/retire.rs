@@ -120,6 +120,12 @@ impl Coordinator {
         }
     }
 
+    /// Returns the number of blocks that were freed so far, in all shards but one.
+    pub(crate) fn frees(&self, but: Option<ShardId>, shards: &mut dyn Shards) -> u64 {
+        let others = self.shard_ids().filter(|&id| Some(id) != but);
+        others.map(|id| shards.with(id, |shard| shard.frees())).sum()
+    }
+
     /// Returns the last point outstanding on each stream, those that blocks wait for on their home streams included.
     pub fn outstanding(&self, shards: &mut dyn Shards) -> Vec<Point> {
         self.with_those_of(self.shard_ids(), self.pending.last(), shards)

@@ -11,6 +11,7 @@ use crate::ids::{PoolId, ShardId, Side};
 use crate::looks;
 use crate::meter::{COUNTERS, Counter, EVERY_COUNTER, NONE, Peaks, each, has_shortage};
 use crate::policy::Source;
+use crate::shard::Grant;
 use crate::stats::{MemoryStats, PinnedBy, SlackStats, StatByPool};
 
 /// The bytes that streams pin, of blocks and free memory that are added one after the other.
@@ -124,6 +125,14 @@ impl Coordinator {
         }
         each(|row, counter| rooms[row][counter] -= before[row][counter]);
         shards.with(shard, |shard| shard.meter.add_room(&rooms));
+    }
+
+    /// Settles a shard if the grant has used up its room for peaks.
+    pub(crate) fn settled(&mut self, shard: ShardId, mut grant: Grant, shards: &mut dyn Shards) -> Grant {
+        if core::mem::take(&mut grant.unsettled) {
+            self.settle(shard, shards);
+        }
+        grant
     }
 
     /// Settles every shard that is short of room, or has some that it does not hold.

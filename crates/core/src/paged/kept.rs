@@ -7,9 +7,9 @@ use super::Pager;
 use super::gather::Gathered;
 use super::idle::{IdlePages, Run, memory_of};
 use super::job::{Job, Target};
+use crate::books::PageCall;
 use crate::books::{Part, WindowId};
 use crate::ids::{BlockId, PageId, Place, ShardId, Slot};
-use crate::plan::step::PageCall;
 
 /// A stretch of free memory at a home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -239,6 +239,29 @@ impl Pager<'_> {
             PageCall::Unmap { page: part.page, at: part.at }
         };
         window.parts.iter().map(leave).collect()
+    }
+
+    /// Returns the calls that unmap a page everywhere and release it. It is taken out of the windows that it is in.
+    pub(crate) fn calls_to_release(&mut self, id: PageId) -> Vec<PageCall> {
+        let mut calls = self.calls_to_leave_windows(id);
+        calls.extend(self.core.pages[id].home.map(|at| PageCall::Unmap { page: id, at }));
+        calls.push(PageCall::Release { page: id });
+        calls
+    }
+
+    /// Notes that calls of [`calls_to_release`](Self::calls_to_release) were made.
+    pub(crate) fn pages_released(&mut self, calls: &[PageCall]) {
+        for call in calls {
+            match *call {
+                PageCall::Unmap { page, at } => self.core.page_leaves(page, at, self.shards),
+                PageCall::Release { page } => {
+                    self.core.pages.remove(page);
+                    self.core.paging.stats.released += 1;
+                }
+                PageCall::Create { .. } | PageCall::Map { .. } => panic!("{call:?} releases nothing"),
+            }
+        }
+        self.vacate_windows();
     }
 
     /// Makes the addresses of windows vacant that have ended and whose pages are unmapped.

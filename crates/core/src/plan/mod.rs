@@ -8,27 +8,25 @@ mod ladder;
 mod pages;
 pub(crate) mod phase;
 mod report;
+mod run;
 mod segments;
 pub(crate) mod step;
 pub(crate) mod sweep;
 pub(crate) mod turn;
 
-use millpond_backend::{Reuse, StreamId, Tick};
+use millpond_backend::{StreamId, Tick};
 
 use crate::books::Standing;
-use crate::coordinator::{Coordinator, Shards};
+pub use crate::books::{PageCall, Polled};
+use crate::coordinator::Shards;
 use crate::ids::{PoolId, ShardId};
-use crate::memory::Requester;
 pub(crate) use crate::paged::{Knows, Times};
-use crate::policy::Source;
-use crate::shard::Grant;
 use crate::size::Want;
 pub(crate) use ladder::{Attempt, Rung};
-use phase::Purpose;
-use phase::{Asked, Phase, Turned};
+use phase::Phase;
 pub use report::{FreeRange, Pin, Relief, Report};
+pub(crate) use run::Run;
 pub use step::{Outcome, Step};
-pub use step::{PageCall, Polled};
 
 /// What a plan is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -192,177 +190,5 @@ impl Plan {
     /// Returns a plan that gives back what is idle already, without waiting.
     pub fn reclaim(clocks: [u64; 2]) -> Self {
         Self::new(Goal::Reclaim, clocks)
-    }
-}
-
-impl Coordinator {
-    /// Returns the stream that a plan requests memory for, as shards see it.
-    pub(crate) fn requester_of(&self, plan: &Plan) -> Requester {
-        let (shard, _) = plan.request.allocation();
-        let stream = plan.request.stream.unwrap_or_else(|| self.stream_of(shard));
-        let usable = match self.facts.reuse {
-            Reuse::InOrder => Tick(u64::MAX),
-            Reuse::AfterSubmit => Tick(plan.request.open.0.saturating_sub(1)),
-            Reuse::AfterDone => self.pending.reached(stream),
-        };
-        Requester { stream, usable }
-    }
-
-    /// Returns the next step of a plan.
-    ///
-    /// # Panics
-    ///
-    /// If the outcome of the previous step was not told.
-    pub fn next(&mut self, plan: &mut Plan, shards: &mut dyn Shards) -> Step {
-        if plan.standing.keeps_turn() && self.turns.has_turn(&plan.standing) {
-            // Alone among plans: nor do blocks that are handed out or taken back change what it sees.
-            shards.hold();
-        }
-        let mut phase = core::mem::replace(&mut plan.phase, Phase::Over);
-        let mut step = loop {
-            let (next, step) = self.go_on(phase, plan, shards);
-            if let Some(step) = step {
-                plan.phase = next;
-                break step;
-            }
-            phase = next;
-        };
-        shards.let_go();
-        self.keep_count(plan, Some(&step));
-        self.leave_captured_alone(&mut step);
-        if let Step::Pause { seen } = &mut step {
-            *seen = self.progress();
-        }
-        step
-    }
-
-    /// Takes in the outcome of the last step.
-    ///
-    /// # Panics
-    ///
-    /// If the outcome does not answer the step.
-    pub fn learn(&mut self, plan: &mut Plan, outcome: Outcome, shards: &mut dyn Shards) {
-        match core::mem::replace(&mut plan.phase, Phase::Over) {
-            Phase::Asked(asked) => plan.phase = self.answered(asked, outcome, plan, shards),
-            phase => panic!("{outcome:?} answers no step: the plan is at {phase:?}"),
-        }
-        self.keep_count(plan, None);
-    }
-
-    /// Ends a plan before its time: what it has claimed goes back, and the next step is [`Step::Done`], or begins to
-    /// undo what is half-done.
-    pub fn abandon(&mut self, plan: &mut Plan, shards: &mut dyn Shards) {
-        let phase = core::mem::replace(&mut plan.phase, Phase::Over);
-        plan.phase = self.give_up(phase, plan, shards);
-        self.keep_count(plan, None);
-    }
-
-    /// Has a phase go on.
-    fn go_on(&mut self, phase: Phase, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
-        match phase {
-            Phase::Begin => self.first_rung(plan).turn(),
-            Phase::Climb(rung) => self.stand_back(plan, rung).unwrap_or_else(|| self.climb(rung, plan, shards)),
-            Phase::Woken(rung) => self.stand_back(plan, rung).unwrap_or_else(|| self.search(plan, rung, shards)),
-            Phase::Sweep(sweep) => self.sweep_on(sweep, plan, shards),
-            Phase::Extend(block, rung) => self.extend(Some(block), rung, plan, shards),
-            Phase::Serve(block) => self.serve(block, plan, shards),
-            Phase::Window(job, rung) => self.back_window(job, rung, shards),
-            Phase::Undo(calls, extension, refused) => Phase::call(calls, Purpose::Undo(extension, refused)),
-            Phase::Asked(asked) => panic!("the outcome of the last step was not told: {asked:?}"),
-            Phase::Over => (Phase::Over, Some(Step::Done)),
-        }
-    }
-
-    /// Takes in an outcome, and returns the phase that follows.
-    fn answered(&mut self, asked: Asked, outcome: Outcome, plan: &mut Plan, shards: &mut dyn Shards) -> Phase {
-        match (asked, outcome) {
-            (Asked::Points(rung), outcome) => self.told(Phase::Climb(rung), outcome, plan, shards),
-            (Asked::Sweep(sweep), outcome) => self.told(Phase::Sweep(sweep), outcome, plan, shards),
-            (Asked::Pause(rung), Outcome::Done) => Phase::Woken(rung),
-            (Asked::Pause(_), Outcome::Failed) => Phase::Over,
-            (Asked::Release { shard, slot, sweep }, Outcome::Done) => {
-                shards.with(shard, |shard| shard.memory.segments.vacate(slot));
-                self.turns.note_progress(&mut plan.standing);
-                Phase::Sweep(sweep)
-            }
-            (Asked::Pages(calls, purpose), Outcome::Done) => self.calls_made(calls, *purpose, None, plan, shards),
-            (Asked::Pages(calls, purpose), Outcome::Stopped { done, refused }) => {
-                self.calls_made(calls, *purpose, Some((done, refused)), plan, shards)
-            }
-            (Asked::Waits(job, rung), outcome) => self.waits_queued(job, rung, outcome, plan, shards),
-            (Asked::Memory(reserve), outcome) => self.memory_answered(reserve, outcome, plan, shards),
-            (asked, outcome) => panic!("{outcome:?} does not answer {asked:?}"),
-        }
-    }
-
-    /// Takes in how far streams are, or what the budget leaves. That took time: what is free may be more than the plan
-    /// has seen. Returns the phase that follows.
-    fn told(&mut self, then: Phase, outcome: Outcome, plan: &mut Plan, shards: &mut dyn Shards) -> Phase {
-        match outcome {
-            Outcome::Reached(points) => {
-                points.iter().for_each(|point| self.pending.note_reached(point.stream, point.tick));
-            }
-            Outcome::Polled { streams, time } => {
-                self.note_pace(&plan.request, &streams, time, shards);
-                streams.iter().for_each(|polled| self.pending.note_polled(polled));
-            }
-            Outcome::Left(left) => {
-                // The budget is what is left beside what is reserved.
-                let most = |left| Allowance::Most(self.headroom.with_asked().saturating_add(left));
-                plan.request.allowance = left.map_or(Allowance::Any, most);
-            }
-            // A driver that cannot wait any more: the plan ends, its claims go back.
-            Outcome::Failed => return self.give_up(then, plan, shards),
-            other => panic!("{other:?} does not answer what comes before {then:?}"),
-        }
-        plan.knows.told();
-        then
-    }
-
-    /// Returns whether plans for homes may have the device asked [before they begin](Self::answer).
-    pub fn asks_first(&self) -> bool {
-        let is_calm = self.pending.waiters() == 0 && !self.turns.has_queue();
-        self.traits.source == Source::Pages && is_calm && !self.pending.has_captures()
-    }
-
-    /// Serves a request that missed in a home if the device's answer shows a free block, which it does in most cases.
-    /// Otherwise the plan begins with what is known by now. `outcome` is that of a [`Step::Poll`] of the first streams
-    /// of [`Shard::first_question`](crate::Shard::first_question). Costs a look at each of those, and a search.
-    ///
-    /// # Panics
-    ///
-    /// If the plan is for no request, or the outcome is that of another step.
-    pub fn answer(&mut self, plan: &mut Plan, outcome: Outcome, shards: &mut dyn Shards) -> Option<Grant> {
-        plan.phase = self.told(Phase::Begin, outcome, plan, shards);
-        if !self.asks_first() {
-            // A plan has begun to wait for its turn, a block waits for a point, or a capture has begun.
-            return None;
-        }
-        plan.knows.times = Times::Told;
-        let served = self.find_by_news(plan, shards).ok();
-        if served.is_none() {
-            let (home, _) = plan.request.allocation();
-            plan.request.missed_at = Some(shards.with(home, |home| home.changes()));
-            // By the plan's first turn more may be free, so its first attempt searches once more.
-            plan.knows.times = Times::Told;
-        }
-        served
-    }
-
-    /// Gives back what a phase holds, and returns the phase that undoes the rest.
-    fn give_up(&mut self, phase: Phase, plan: &mut Plan, shards: &mut dyn Shards) -> Phase {
-        match phase {
-            Phase::Sweep(sweep) => sweep.give_up(plan.request.clocks, shards),
-            Phase::Extend(block, _) | Phase::Serve(block) => {
-                let (shard, _) = plan.request.allocation();
-                shards.with(shard, |shard| shard.memory.unclaim(block, plan.request.clocks));
-            }
-            Phase::Window(job, _) => self.pager(shards).give_up(*job),
-            // What is half-done is undone, and then the plan is over.
-            Phase::Undo(calls, extension, _) => return Phase::Undo(calls, extension, false),
-            Phase::Asked(asked) => panic!("a plan is given up before the outcome of its step was told: {asked:?}"),
-            Phase::Begin | Phase::Climb(_) | Phase::Woken(_) | Phase::Over => {}
-        }
-        Phase::Over
     }
 }

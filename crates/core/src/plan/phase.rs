@@ -4,15 +4,15 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::Plan;
-use super::step::{PageCall, Step};
+use super::Run;
+use super::step::Step;
 use super::sweep::Sweep;
 use crate::books::Addresses;
-use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{BlockId, PageId, Place, ShardId, Slot};
+use crate::books::PageCall;
+use crate::ids::{BlockId, ShardId, Slot};
 use crate::paged::Job;
 use crate::plan::Rung;
-use crate::segment::{Mapping, Role};
+use crate::segment::Role;
 
 /// Where a plan is between two steps. Each phase owns what belongs to it, so that no phase reads what another left.
 ///
@@ -151,28 +151,26 @@ pub(crate) struct Extension {
     pub(crate) attempt: Rung,
 }
 
-impl Coordinator {
+impl Run<'_> {
     /// Takes in that page calls were made: all of them, or the first `done` before one failed.
     pub(crate) fn calls_made(
         &mut self,
         mut calls: Vec<PageCall>,
         purpose: Purpose,
         stopped: Option<(usize, bool)>,
-        plan: &mut Plan,
-        shards: &mut dyn Shards,
     ) -> Phase {
         let skipped = stopped.map_or(Vec::new(), |(done, _)| calls.split_off(done));
         match (purpose, stopped) {
             (Purpose::Extend(Extension { gap, bytes, before, attempt, .. }), None) => {
                 for call in &calls {
                     if let PageCall::Map { page, at } = *call {
-                        self.page_arrives(page, at, Role::Home, shards);
+                        self.core.page_arrives(page, at, Role::Home, self.shards);
                     }
                 }
-                let (shard, want) = plan.request.allocation();
-                self.headroom.end_ask(bytes);
-                self.headroom.gain(want.side, bytes);
-                Phase::Extend(shards.with(shard, |shard| shard.memory.mapped(gap, before)), attempt)
+                let (shard, want) = self.plan.request.allocation();
+                self.core.headroom.end_ask(bytes);
+                self.core.headroom.gain(want.side, bytes);
+                Phase::Extend(self.shards.with(shard, |shard| shard.memory.mapped(gap, before)), attempt)
             }
             (Purpose::Extend(extension), Some((_, refused))) => {
                 self.forget_new(&skipped);
@@ -184,81 +182,29 @@ impl Coordinator {
                 };
                 let calls: Vec<_> = calls.iter().rev().map(undo).collect();
                 match calls.is_empty() {
-                    true => self.extension_undone(extension, refused, plan, shards),
+                    true => self.extension_undone(extension, refused),
                     false => Phase::Undo(calls, extension, refused),
                 }
             }
             (Purpose::Undo(extension, refused), None) => {
                 self.forget_new(&calls);
-                self.extension_undone(extension, refused, plan, shards)
+                self.extension_undone(extension, refused)
             }
-            (Purpose::GiveUp { of, sweep }, None) => Phase::Sweep(self.given_up(of, sweep, &calls, plan, shards)),
-            (Purpose::Back(job, rung), stopped) => {
-                self.backed(job, rung, &calls, stopped.map(|(_, refused)| refused), plan, shards)
-            }
+            (Purpose::GiveUp { of, sweep }, None) => Phase::Sweep(self.given_up(of, sweep, &calls)),
+            (Purpose::Back(job, rung), stopped) => self.backed(job, rung, &calls, stopped.map(|(_, refused)| refused)),
             (Purpose::EndWindows(rung), None) => {
-                self.pages_released(&calls, shards);
+                self.pager().pages_released(&calls);
                 Phase::Climb(rung)
             }
             (purpose, Some(stopped)) => panic!("calls for {purpose:?} cannot fail and did: {stopped:?}"),
         }
     }
 
-    /// Notes that a page is mapped at a place.
-    pub(crate) fn page_arrives(&mut self, id: PageId, at: Place, role: Role, shards: &mut dyn Shards) {
-        let (pool, page) = (self.pool_of(at.shard), &mut self.pages[id]);
-        match role {
-            Role::Home => {
-                page.home = Some(at);
-                self.pools.gain(pool, page.side, page.bytes);
-            }
-            Role::Window | Role::Leaving => page.windows.push(at),
-        }
-        let mapping = Mapping { page: id, birth: page.birth, bytes: page.bytes, role };
-        shards.with(at.shard, |shard| shard.memory.page_mapped(at, mapping));
-    }
-
-    /// Notes that a page is no longer mapped at a place.
-    fn page_leaves(&mut self, id: PageId, at: Place, shards: &mut dyn Shards) {
-        let (pool, page) = (self.pool_of(at.shard), &mut self.pages[id]);
-        if page.home == Some(at) {
-            page.home = None;
-            self.pools.lose(pool, page.side, page.bytes);
-        } else {
-            self.pages.leaves_window(id, at);
-            self.paging.stats.unmapped += 1;
-        }
-        shards.with(at.shard, |shard| shard.memory.page_unmapped(at, id));
-    }
-
-    /// Returns the calls that unmap a page everywhere and release it. It is taken out of the windows that it is in.
-    pub(crate) fn calls_to_release(&mut self, id: PageId, shards: &mut dyn Shards) -> Vec<PageCall> {
-        let mut calls = self.pager(shards).calls_to_leave_windows(id);
-        calls.extend(self.pages[id].home.map(|at| PageCall::Unmap { page: id, at }));
-        calls.push(PageCall::Release { page: id });
-        calls
-    }
-
-    /// Notes that calls of [`calls_to_release`](Self::calls_to_release) were made.
-    pub(crate) fn pages_released(&mut self, calls: &[PageCall], shards: &mut dyn Shards) {
-        for call in calls {
-            match *call {
-                PageCall::Unmap { page, at } => self.page_leaves(page, at, shards),
-                PageCall::Release { page } => {
-                    self.pages.remove(page);
-                    self.paging.stats.released += 1;
-                }
-                PageCall::Create { .. } | PageCall::Map { .. } => panic!("{call:?} releases nothing"),
-            }
-        }
-        self.pager(shards).vacate_windows();
-    }
-
     /// Forgets new pages that were never created, or were released again: no plan has known of them.
     fn forget_new(&mut self, calls: &[PageCall]) {
         for call in calls {
             if let PageCall::Create { page, .. } | PageCall::Release { page } = *call {
-                self.pages.remove(page);
+                self.core.pages.remove(page);
             }
         }
     }

@@ -5,8 +5,7 @@ use alloc::vec::Vec;
 
 use millpond_backend::{Reuse, StreamId};
 
-use super::Plan;
-use crate::coordinator::{Coordinator, Shards};
+use super::Run;
 use crate::governor::sizes;
 use crate::ids::{PageId, PoolId, SegmentId, ShardId, Side};
 use crate::policy::Source;
@@ -161,14 +160,14 @@ impl Report {
     }
 }
 
-impl Coordinator {
+impl Run<'_> {
     /// Builds the report of a refusal. It walks every block, a cost that an out-of-memory error justifies.
-    pub(crate) fn report(&self, plan: &Plan, rejected: bool, shards: &mut dyn Shards) -> Report {
-        let (shard, want) = plan.request.allocation();
-        let layout = self.layout(shards);
-        let (stream, pool) = (self.requester_of(plan).stream, self.pool_of(shard));
-        let is_shared = self.is_shared(shard);
-        let ledger = self.ledger(shards);
+    pub(crate) fn report(&mut self, rejected: bool) -> Report {
+        let (shard, want) = self.plan.request.allocation();
+        let layout = self.core.layout(self.shards);
+        let (stream, pool) = (self.requester_of().stream, self.core.pool_of(shard));
+        let is_shared = self.core.is_shared(shard);
+        let ledger = self.core.ledger(self.shards);
         let largest = |usable: bool| {
             let is_its = |view: &SegmentView| is_shared || (view.stream, view.side) == (stream, want.side);
             let is_own = |view: &&SegmentView| view.pool == pool && is_its(view);
@@ -178,26 +177,26 @@ impl Coordinator {
         let active = layout.iter().flat_map(|view| &view.blocks);
         let allocated = active.filter(|block| block.state == BlockState::ActiveAllocated);
         let allocated: u64 = allocated.map(|block| block.size).sum();
-        let total_bytes = self.headroom.total_bytes();
-        let most = self.limit().map_or(total_bytes, |limit| limit.min(total_bytes));
-        let moves_pages = self.traits_of(shard).source == Source::Pages;
+        let total_bytes = self.core.headroom.total_bytes();
+        let most = self.core.limit().map_or(total_bytes, |limit| limit.min(total_bytes));
+        let moves_pages = self.core.traits_of(shard).source == Source::Pages;
         let mut report = Report {
             requested_bytes: want.requested,
-            tried_bytes: match self.facts.pages {
+            tried_bytes: match self.core.facts.pages {
                 Some(pages) if moves_pages => align_up(want.rounded, sizes::least(pages.granularity)),
-                _ => self.needed_for(shard, &want, shards),
+                _ => self.core.needed_for(shard, &want, self.shards),
             },
             stream,
             pool,
-            limit_bytes: self.limit(),
+            limit_bytes: self.core.limit(),
             total_bytes,
             allocated_bytes: allocated,
-            reserved_bytes: self.reserved_bytes(),
+            reserved_bytes: self.core.reserved_bytes(),
             ledger,
             largest_free: largest(false),
             largest_usable: largest(true),
             empty_cache_frees: ledger.ready_bytes,
-            unreached_bytes: self.unreached_bytes(shards),
+            unreached_bytes: self.unreached_bytes(),
             waiting_frees: ledger.waiting_bytes,
             by_waiting: Relief::default(),
             fits_after_waits: false,
@@ -205,11 +204,11 @@ impl Coordinator {
             unreached_in_pools: 0,
             by_emptying: Relief::default(),
             in_private_pools: layout.iter().filter(|view| view.pool != PoolId::DEFAULT).map(free_bytes).sum(),
-            slack: self.beyond_slack(shards),
-            reuses_in_order: self.reuse_anywhere() == Reuse::InOrder,
+            slack: self.core.beyond_slack(self.shards),
+            reuses_in_order: self.core.reuse_anywhere() == Reuse::InOrder,
             moves_pages,
-            has_source: self.has_source(pool),
-            refused_addresses: plan.refused_addresses.filter(|_| want.rounded <= most.saturating_sub(allocated)),
+            has_source: self.core.has_source(pool),
+            refused_addresses: self.plan.refused_addresses.filter(|_| want.rounded <= most.saturating_sub(allocated)),
             rejected,
         };
         let lack = self.lack_of(&report, shard, want);
@@ -218,7 +217,7 @@ impl Coordinator {
         } else {
             report.by_waiting = self.relief_by_waiting(shard, &lack, &layout, report.idle_bytes());
             report.fits_after_waits = self.fits_after_waits(shard, want, &layout);
-            (report.by_dropping_pools, report.unreached_in_pools) = self.relief_by_pools(shard, &lack, shards);
+            (report.by_dropping_pools, report.unreached_in_pools) = self.relief_by_pools(shard, &lack);
         }
         report
     }
@@ -230,48 +229,49 @@ impl Coordinator {
         Lack {
             reserved: report.reserved_bytes,
             // Where an expandable segment grows, free memory in front counts, which goes back with all other.
-            needed: match self.traits_of(shard).source {
-                Source::Ranges => report.tried_bytes.max(align_up(want.rounded, self.granularity())),
+            needed: match self.core.traits_of(shard).source {
+                Source::Ranges => report.tried_bytes.max(align_up(want.rounded, self.core.granularity())),
                 _ => report.tried_bytes,
             },
-            bound: if report.rejected { Some(self.throw_above().min(limit.unwrap_or(total))) } else { limit },
+            bound: if report.rejected { Some(self.core.throw_above().min(limit.unwrap_or(total))) } else { limit },
         }
     }
 
     /// Returns the number of bytes in free pages and in free segments whose last use is not known to be over. Those of
     /// held pools would not go back in any case.
-    fn unreached_bytes(&self, shards: &mut dyn Shards) -> u64 {
-        let in_shard =
-            |id| shards.with(id, |shard| shard.memory.unreached_bytes(|point| self.pending.is_reached(point)));
-        self.releasable_shards().map(in_shard).sum()
+    fn unreached_bytes(&mut self) -> u64 {
+        let in_shard = |id| {
+            self.shards.with(id, |shard| shard.memory.unreached_bytes(|point| self.core.pending.is_reached(point)))
+        };
+        self.core.releasable_shards().map(in_shard).sum()
     }
 
     /// Returns what comes free once nothing waits for the device any more: the segments and pages in which no block is
     /// live, without `idle`, those that are free now. Each block of the layout is visited, and once more each live one.
     fn relief_by_waiting(&self, of: ShardId, lack: &Lack, layout: &[SegmentView], idle: u64) -> Relief {
-        let own = self.pool_of(of);
+        let own = self.core.pool_of(of);
         let counts = |pool: PoolId| {
             let is_of_use = lack.bound.is_some() || self.is_supplied_alike(pool, own);
-            let is_gathered = pool == own && self.traits_of(of).source == Source::Pages;
-            is_of_use && (!self.pools.is_held(pool) || is_gathered)
+            let is_gathered = pool == own && self.core.traits_of(of).source == Source::Pages;
+            is_of_use && (!self.core.pools.is_held(pool) || is_gathered)
         };
         let pinned: BTreeSet<PageId> = layout.iter().flat_map(live_pages).collect();
         let unpinned = layout.iter().filter(|view| counts(view.pool)).map(|view| unpinned_bytes(view, &pinned));
-        let bytes = unpinned.sum::<u64>() + self.pages.spare_bytes();
+        let bytes = unpinned.sum::<u64>() + self.core.pages.spare_bytes();
         Relief { bytes: bytes.saturating_sub(idle), serves: lack.is_met_by(bytes) }
     }
 
     /// Returns what other pools give back once they have no references any more, and how much of it is not known to be
     /// over with: of that the part that work uses which was never submitted stays.
-    fn relief_by_pools(&self, of: ShardId, lack: &Lack, shards: &mut dyn Shards) -> (Relief, u64) {
-        let own = self.pool_of(of);
+    fn relief_by_pools(&mut self, of: ShardId, lack: &Lack) -> (Relief, u64) {
+        let own = self.core.pool_of(of);
         let (mut bytes, mut unreached) = (0, 0);
-        for id in self.shard_ids().filter(|&id| !self.may_release(id)) {
-            let pool = self.pool_of(id);
+        for id in self.core.shard_ids().filter(|&id| !self.core.may_release(id)) {
+            let pool = self.core.pool_of(id);
             if pool != own && (lack.bound.is_some() || self.is_supplied_alike(pool, own)) {
-                shards.with(id, |shard| {
+                self.shards.with(id, |shard| {
                     bytes += shard.ledger().ready_bytes;
-                    unreached += shard.memory.unreached_bytes(|point| self.pending.is_reached(point));
+                    unreached += shard.memory.unreached_bytes(|point| self.core.pending.is_reached(point));
                 });
             }
         }
@@ -281,14 +281,14 @@ impl Coordinator {
     /// Returns whether memory that one pool gives back is there for another one: from the driver, or from its own
     /// source.
     fn is_supplied_alike(&self, pool: PoolId, own: PoolId) -> bool {
-        pool == own || !(self.has_source(pool) || self.has_source(own))
+        pool == own || !(self.core.has_source(pool) || self.core.has_source(own))
     }
 
     /// Returns whether the request is served from the memory of its own stream once nothing waits any more, where
     /// nothing but the size of a block decides that.
     fn fits_after_waits(&self, of: ShardId, want: Want, layout: &[SegmentView]) -> bool {
-        let (stream, pool, is_shared) = (self.stream_of(of), self.pool_of(of), self.is_shared(of));
-        let settings = self.settings_in(pool);
+        let (stream, pool, is_shared) = (self.core.stream_of(of), self.core.pool_of(of), self.core.is_shared(of));
+        let settings = self.core.settings_in(pool);
         let policy = settings.policy;
         let decides_by_size =
             policy.caches() && policy.slack_of_segments().is_none() && settings.max_split() == u64::MAX;

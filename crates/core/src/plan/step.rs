@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, StreamId, Tick};
 
 use super::report::Report;
-use crate::ids::{PageId, Place, ShardId, Slot};
+use crate::books::{PageCall, Polled};
+use crate::ids::{ShardId, Slot};
 use crate::shard::Grant;
 
 /// What the shell is to do next for a plan. After every step but the ends ([`Grant`](Step::Grant),
@@ -100,37 +101,6 @@ impl Step {
     }
 }
 
-/// One driver call about a page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PageCall {
-    /// The creation of physical memory.
-    Create {
-        /// The number of the page, under which the shell keeps the handle.
-        page: PageId,
-        /// Its length in bytes.
-        bytes: u64,
-    },
-    /// The mapping of a page at a place, ordered on the stream of the place's shard.
-    Map {
-        /// The page to map.
-        page: PageId,
-        /// The place where it is to be mapped.
-        at: Place,
-    },
-    /// The unmapping of a page at a place. It cannot fail.
-    Unmap {
-        /// The page to unmap.
-        page: PageId,
-        /// The place where it is mapped.
-        at: Place,
-    },
-    /// The return of the page's memory to the driver. It cannot fail.
-    Release {
-        /// The page to release.
-        page: PageId,
-    },
-}
-
 /// The outcome of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
@@ -167,20 +137,4 @@ pub enum Outcome {
     Left(Option<u64>),
     /// The waits are queued. This tick of the waiting stream covers them.
     Waits(Tick),
-}
-
-/// How far a stream is that was asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Polled {
-    /// The stream.
-    pub stream: StreamId,
-    /// The newest tick that is reached.
-    pub reached: Tick,
-    /// The last tick on which there was any work or freed memory when the stream was asked.
-    pub asked: Tick,
-    /// The tick that is open until the application submits: no other stream can wait for it on the device. `None` where
-    /// the device closes ticks.
-    pub open: Option<Tick>,
-    /// The tick that was closed by being asked: all work that was queued before is done once it is reached.
-    pub closed: Option<Tick>,
 }

@@ -8,10 +8,11 @@ use core::cmp::Reverse;
 
 use super::phase::Purpose;
 use super::phase::{Asked, Phase, Turned};
-use super::step::{PageCall, Step};
-use super::{Goal, Plan};
+use super::step::Step;
+use super::{Goal, Run};
+use crate::books::PageCall;
 use crate::books::Points;
-use crate::coordinator::{Coordinator, Shards};
+use crate::coordinator::Shards;
 use crate::ids::{BlockId, Place, PoolId, SegmentId, ShardId, Side, Slot};
 use crate::plan::Rung;
 use crate::plant::Plant;
@@ -78,26 +79,26 @@ impl Sweep {
     }
 }
 
-impl Coordinator {
+impl Run<'_> {
     /// Has a sweep go on.
-    pub(crate) fn sweep_on(&mut self, mut sweep: Box<Sweep>, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
+    pub(crate) fn sweep_on(&mut self, mut sweep: Box<Sweep>) -> Turned {
         match sweep.stage {
             Stage::Wait => {
                 sweep.stage = Stage::Spare;
-                let points = self.last_uses(&sweep, shards);
+                let points = self.last_uses(&sweep);
                 let phase = Phase::Sweep(sweep);
                 if points.is_empty() { phase.turn() } else { phase.after(Step::Wait(points.into_vec())) }
             }
             Stage::Spare => {
                 sweep.stage = Stage::Next;
-                let (mut calls, mut left) = (Vec::new(), sweep.excess(self.reserved_bytes()));
-                for page in if sweep.with_spare { self.pages.take_spare() } else { Vec::new() } {
+                let (mut calls, mut left) = (Vec::new(), sweep.excess(self.core.reserved_bytes()));
+                for page in if sweep.with_spare { self.core.pages.take_spare() } else { Vec::new() } {
                     if left == 0 {
-                        self.pages.put_aside(page);
+                        self.core.pages.put_aside(page);
                         continue;
                     }
-                    left = left.saturating_sub(self.pages[page].bytes);
-                    calls.append(&mut self.calls_to_release(page, shards));
+                    left = left.saturating_sub(self.core.pages[page].bytes);
+                    calls.append(&mut self.pager().calls_to_release(page));
                 }
                 match calls.is_empty() {
                     true => Phase::Sweep(sweep).turn(),
@@ -106,31 +107,31 @@ impl Coordinator {
             }
             Stage::Emptied { shard, slot, id } => {
                 sweep.stage = Stage::Next;
-                if let Some(bytes) = shards.with(shard, |shard| shard.memory.forget_empty(slot, id)) {
-                    self.ranges.lose(bytes);
+                if let Some(bytes) = self.shards.with(shard, |shard| shard.memory.forget_empty(slot, id)) {
+                    self.core.ranges.lose(bytes);
                     return release(shard, slot, Step::ReleaseRange { shard, slot }, sweep);
                 }
                 Phase::Sweep(sweep).turn()
             }
-            Stage::Next | Stage::Synchronized => self.release_next(sweep, plan, shards),
+            Stage::Next | Stage::Synchronized => self.release_next(sweep),
         }
     }
 
     /// Releases the first candidate, or gives its claim back if it may not go.
-    fn release_next(&mut self, mut sweep: Box<Sweep>, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
+    fn release_next(&mut self, mut sweep: Box<Sweep>) -> Turned {
         let Some(&(shard, block)) = sweep.candidates.front() else { return sweep.then.turn() };
-        let excess = sweep.excess(self.reserved_bytes());
+        let excess = sweep.excess(self.core.reserved_bytes());
         let done = excess == 0;
-        let has_pages = shards.with(shard, |s| s.memory.whole_pages(block).is_some());
-        let is_captured = self.pending.is_captured(self.stream_of(shard));
-        if has_pages && self.traits.synchronizes() && sweep.stage == Stage::Next && !done && !is_captured {
+        let has_pages = self.shards.with(shard, |s| s.memory.whole_pages(block).is_some());
+        let is_captured = self.core.pending.is_captured(self.core.stream_of(shard));
+        if has_pages && self.core.traits.synchronizes() && sweep.stage == Stage::Next && !done && !is_captured {
             // PyTorch unmaps once the stream has come to an end.
             sweep.stage = Stage::Synchronized;
-            return Phase::Sweep(sweep).after(Step::Synchronize(self.stream_of(shard)));
+            return Phase::Sweep(sweep).after(Step::Synchronize(self.core.stream_of(shard)));
         }
         sweep.stage = Stage::Next;
         sweep.candidates.pop_front();
-        let last_uses = shards.with(shard, |s| {
+        let last_uses = self.shards.with(shard, |s| {
             s.memory
                 .guards
                 .points_of(&s.memory.blocks[block])
@@ -138,21 +139,21 @@ impl Coordinator {
                 .chain([s.memory.blocks[block].last_point()])
                 .collect::<Points>()
         });
-        let is_unsynchronized = is_captured && has_pages && self.traits.synchronizes();
-        if done || is_unsynchronized || !last_uses.iter().all(|point| self.pending.is_reached(point)) {
+        let is_unsynchronized = is_captured && has_pages && self.core.traits.synchronizes();
+        if done || is_unsynchronized || !last_uses.iter().all(|point| self.core.pending.is_reached(point)) {
             // Work that was never submitted, or is being captured, may still touch it: it stays cached.
-            shards.with(shard, |s| s.memory.unclaim(block, plan.request.clocks));
+            self.shards.with(shard, |s| s.memory.unclaim(block, self.plan.request.clocks));
             return Phase::Sweep(sweep).turn();
         }
         if has_pages {
             // As many neighbouring pages as are to go that are in no window that is ending.
-            let whole: Vec<_> = shards.with(shard, |s| s.memory.pages_in(block).collect());
+            let whole: Vec<_> = self.shards.with(shard, |s| s.memory.pages_in(block).collect());
             // What was done through windows comes before the last use of the page.
-            let is_ending = |at: &Place| self.paging.windows.at(*at).is_none();
-            let may_go = |page: &(u64, Mapping)| !self.pages[page.1.page].windows.iter().any(is_ending);
+            let is_ending = |at: &Place| self.core.paging.windows.at(*at).is_none();
+            let may_go = |page: &(u64, Mapping)| !self.core.pages[page.1.page].windows.iter().any(is_ending);
             let mut run = whole.into_iter().skip_while(|page| !may_go(page)).take_while(may_go);
             let Some((offset, first)) = run.next() else {
-                shards.with(shard, |s| s.memory.unclaim(block, plan.request.clocks));
+                self.shards.with(shard, |s| s.memory.unclaim(block, self.plan.request.clocks));
                 return Phase::Sweep(sweep).turn();
             };
             let (mut bytes, mut pages) = (first.bytes, [first.page].to_vec());
@@ -162,18 +163,18 @@ impl Coordinator {
                 bytes += next.bytes;
                 pages.push(next.page);
             }
-            let block = shards.with(shard, |s| {
-                let block = s.memory.carve(block, offset, bytes, plan.request.clocks);
+            let block = self.shards.with(shard, |s| {
+                let block = s.memory.carve(block, offset, bytes, self.plan.request.clocks);
                 s.memory.guards.take(&mut s.memory.blocks[block]);
                 block
             });
-            let calls = pages.into_iter().flat_map(|page| self.calls_to_release(page, shards)).collect();
+            let calls = pages.into_iter().flat_map(|page| self.pager().calls_to_release(page)).collect();
             return Phase::call(calls, Purpose::GiveUp { of: Some((shard, block, bytes)), sweep });
         }
-        let (slot, bytes, side) = shards.with(shard, |s| s.memory.forget_whole(block));
-        self.headroom.lose_segment(side, bytes);
-        self.pools.lose(self.pool_of(shard), side, bytes);
-        if self.settings.planted().is(Plant::LeakedSegment) {
+        let (slot, bytes, side) = self.shards.with(shard, |s| s.memory.forget_whole(block));
+        self.core.headroom.lose_segment(side, bytes);
+        self.core.pools.lose(self.core.pool_of(shard), side, bytes);
+        if self.core.settings.planted().is(Plant::LeakedSegment) {
             return Phase::Sweep(sweep).turn();
         }
         release(shard, slot, Step::Release { shard, slot, bytes }, sweep)
@@ -185,43 +186,41 @@ impl Coordinator {
         of: Option<(ShardId, BlockId, u64)>,
         mut sweep: Box<Sweep>,
         calls: &[PageCall],
-        plan: &mut Plan,
-        shards: &mut dyn Shards,
     ) -> Box<Sweep> {
         if of.is_none() {
             for call in calls {
                 if let PageCall::Release { page } = *call {
-                    self.headroom.lose(self.pages[page].side, self.pages[page].bytes);
+                    self.core.headroom.lose(self.core.pages[page].side, self.core.pages[page].bytes);
                 }
             }
         }
-        self.pages_released(calls, shards);
+        self.pager().pages_released(calls);
         if let Some((shard, block, bytes)) = of {
-            let (side, emptied) = shards.with(shard, |s| s.memory.unmapped_pages(block));
-            self.headroom.lose(side, bytes);
+            let (side, emptied) = self.shards.with(shard, |s| s.memory.unmapped_pages(block));
+            self.core.headroom.lose(side, bytes);
             if let Some((slot, id)) = emptied {
                 sweep.stage = Stage::Emptied { shard, slot, id };
             }
         }
-        self.turns.note_progress(&mut plan.standing);
+        self.core.turns.note_progress(&mut self.plan.standing);
         sweep
     }
 
     /// Returns the last uses of what is to be released that are not known to be over. The pages of classic's expandable
     /// segments wait for their whole stream instead.
-    fn last_uses(&self, sweep: &Sweep, shards: &mut dyn Shards) -> Points {
+    fn last_uses(&mut self, sweep: &Sweep) -> Points {
         let mut points = Points::default();
         let mut add = |point| {
-            if !self.pending.is_reached(point) {
+            if !self.core.pending.is_reached(point) {
                 points.max(point);
             }
         };
         for &(shard, block) in &sweep.candidates {
-            let (last_use, has_pages) = shards.with(shard, |shard| {
+            let (last_use, has_pages) = self.shards.with(shard, |shard| {
                 shard.memory.guards.points_of(&shard.memory.blocks[block]).iter().for_each(&mut add);
                 (shard.memory.blocks[block].last_point(), shard.memory.whole_pages(block).is_some())
             });
-            if !has_pages || !self.traits.synchronizes() {
+            if !has_pages || !self.core.traits.synchronizes() {
                 add(last_use);
             }
         }
@@ -230,25 +229,25 @@ impl Coordinator {
 
     /// Chooses everything cached: unsplit free segments and whole free pages, the large side first (PyTorch's
     /// `release_cached_blocks`). A trim takes the largest first and stops at its goal. Nothing of a held pool goes.
-    pub(crate) fn sweep_all(&mut self, plan: &Plan, shards: &mut dyn Shards) -> Sweep {
-        self.ranges.forget_refusals();
-        let only = if let Goal::EmptyPool(pool) = plan.request.goal { Some(pool) } else { None };
-        let concerns = |id| only.is_none_or(|pool| self.pool_of(id) == pool);
+    pub(crate) fn sweep_all(&mut self) -> Sweep {
+        self.core.ranges.forget_refusals();
+        let only = if let Goal::EmptyPool(pool) = self.plan.request.goal { Some(pool) } else { None };
+        let concerns = |id| only.is_none_or(|pool| self.core.pool_of(id) == pool);
         let mut blocks = Vec::new();
         for side in [Side::Large, Side::Small] {
-            for id in self.releasable_shards().filter(|&id| concerns(id)) {
-                blocks.extend(claim_releasable(id, side, shards));
+            for id in self.core.releasable_shards().filter(|&id| concerns(id)) {
+                blocks.extend(claim_releasable(id, side, self.shards));
             }
         }
-        let down_to = match plan.request.goal {
+        let down_to = match self.plan.request.goal {
             Goal::Trim(bytes) => {
-                blocks.sort_by_key(|&(id, block)| Reverse(shards.with(id, |shard| shard.size_of(block))));
+                blocks.sort_by_key(|&(id, block)| Reverse(self.shards.with(id, |shard| shard.size_of(block))));
                 bytes
             }
             _ => 0,
         };
         // Spare pages have no home, and so belong to no pool.
-        let with_spare = only.is_none() && self.pages.spare().next().is_some();
+        let with_spare = only.is_none() && self.core.pages.spare().next().is_some();
         Sweep { with_spare, down_to, ..Sweep::waiting(blocks) }
     }
 
@@ -256,30 +255,24 @@ impl Coordinator {
     /// range, so that pools that come and go keep no more than those that are there: PyTorch's `MemPool` gives memory
     /// back when it ends. Where addresses are scarce, every request has them do so, and also pools in which a stream
     /// was captured, whose last run no tick covers. Otherwise expandable segments stay, as a whole stream would have
-    /// to be waited for, and all does while a stream is captured. Happens once of each kind in a plan. Costs a look at
+    /// to be waited for, and all does while a stream is captured. Happens once of each kind in a self.plan. Costs a look at
     /// each shard if there is such a pool.
-    pub(crate) fn empty_pools_that_are_over(
-        &self,
-        is_scarce: bool,
-        attempt: Rung,
-        plan: &mut Plan,
-        shards: &mut dyn Shards,
-    ) -> Option<Turned> {
-        let own = self.pool_of(plan.request.allocation().0);
-        let is_at_hand = !self.traits.synchronizes() && !self.pending.has_captures();
-        let may = is_scarce || (own != PoolId::DEFAULT && self.pools.has_over() && is_at_hand);
-        if !may || plan.emptied_pools >= Some(is_scarce) {
+    pub(crate) fn empty_pools_that_are_over(&mut self, is_scarce: bool, attempt: Rung) -> Option<Turned> {
+        let own = self.core.pool_of(self.plan.request.allocation().0);
+        let is_at_hand = !self.core.traits.synchronizes() && !self.core.pending.has_captures();
+        let may = is_scarce || (own != PoolId::DEFAULT && self.core.pools.has_over() && is_at_hand);
+        if !may || self.plan.emptied_pools >= Some(is_scarce) {
             return None;
         }
-        plan.emptied_pools = Some(is_scarce);
+        self.plan.emptied_pools = Some(is_scarce);
         let is_over = |id: &ShardId| {
-            let pool = self.pool_of(*id);
-            let is_alike = self.pools.has_source(pool) == self.pools.has_source(own);
-            ![PoolId::DEFAULT, own].contains(&pool) && is_alike && (is_scarce || !self.pools.was_captured(pool))
+            let pool = self.core.pool_of(*id);
+            let is_alike = self.core.pools.has_source(pool) == self.core.pools.has_source(own);
+            ![PoolId::DEFAULT, own].contains(&pool) && is_alike && (is_scarce || !self.core.pools.was_captured(pool))
         };
-        let over = self.releasable_shards().filter(is_over).flat_map(|id| Side::BOTH.map(|side| (id, side)));
-        let sweep = Sweep::idle(over.flat_map(|(id, side)| claim_releasable(id, side, shards)).collect());
-        let streams: Vec<_> = self.last_uses(&sweep, shards).iter().map(|point| point.stream).collect();
+        let over = self.core.releasable_shards().filter(is_over).flat_map(|id| Side::BOTH.map(|side| (id, side)));
+        let sweep = Sweep::idle(over.flat_map(|(id, side)| claim_releasable(id, side, self.shards)).collect());
+        let streams: Vec<_> = self.last_uses(&sweep).iter().map(|point| point.stream).collect();
         let next = sweep.then(attempt);
         Some(if streams.is_empty() { next.turn() } else { next.after(Step::Poll(streams)) })
     }
@@ -296,20 +289,20 @@ pub(crate) fn claim_releasable(id: ShardId, side: Side, shards: &mut dyn Shards)
     blocks.into_iter().map(|block| (id, block)).collect()
 }
 
-impl Coordinator {
+impl Run<'_> {
     /// Chooses PyTorch's garbage: in passes, every unsplit free block of the large side that is at least as old as the
     /// mean of those left; a pass is finished even when the goal is reached within it. Only the default pool has
     /// garbage.
-    pub(crate) fn sweep_garbage(&self, plan: &Plan, shards: &mut dyn Shards) -> Sweep {
-        let excess = self.gc_goal().map_or(0, |goal| self.reserved_bytes().saturating_sub(goal));
+    pub(crate) fn sweep_garbage(&mut self) -> Sweep {
+        let excess = self.core.gc_goal().map_or(0, |goal| self.core.reserved_bytes().saturating_sub(goal));
         if excess == 0 {
             return Sweep::waiting(Vec::new());
         }
-        let now = plan.request.clocks[Side::Large.index()];
+        let now = self.plan.request.clocks[Side::Large.index()];
         // (age, bytes, shard, block)
         let mut left: Vec<(u64, u64, ShardId, BlockId)> = Vec::new();
-        for id in self.shards_of(PoolId::DEFAULT) {
-            shards.with(id, |shard| {
+        for id in self.core.shards_of(PoolId::DEFAULT) {
+            self.shards.with(id, |shard| {
                 left.extend(shard.memory.garbage(now).map(|(age, bytes, block)| (age, bytes, id, block)))
             });
         }
@@ -328,45 +321,45 @@ impl Coordinator {
             });
         }
         // Between two looks at a shard another thread may have taken a block: that one is in use, and stays.
-        chosen.retain(|&(id, block)| shards.with(id, |shard| shard.memory.claim_garbage(block)));
+        chosen.retain(|&(id, block)| self.shards.with(id, |shard| shard.memory.claim_garbage(block)));
         Sweep::waiting(chosen)
     }
 
     /// Chooses what PyTorch's `release_available_cached_blocks` releases for a request. Returns also whether that is
     /// enough. Nothing of a held pool is released.
-    pub(crate) fn sweep_oversize(&self, plan: &Plan, shards: &mut dyn Shards) -> (Sweep, bool) {
-        let (id, want) = plan.request.allocation();
-        if !self.may_release(id) {
+    pub(crate) fn sweep_oversize(&mut self) -> (Sweep, bool) {
+        let (id, want) = self.plan.request.allocation();
+        if !self.core.may_release(id) {
             return (Sweep::waiting(Vec::new()), false);
         }
-        let max_split = self.settings_in(self.pool_of(id)).max_split();
-        let (blocks, enough) = shards.with(id, |shard| shard.memory.claim_oversize(&want, max_split));
+        let max_split = self.core.settings_in(self.core.pool_of(id)).max_split();
+        let (blocks, enough) = self.shards.with(id, |shard| shard.memory.claim_oversize(&want, max_split));
         let blocks = blocks.into_iter().map(|block| (id, block)).collect();
         (Sweep::waiting(blocks), enough)
     }
 
     /// Chooses whole idle segments, the largest first, until the segment that a request needs stays within the slack.
-    pub(crate) fn sweep_surplus(&self, plan: &Plan, shards: &mut dyn Shards) -> Sweep {
-        let (of, want) = plan.request.allocation();
-        let bytes = self.segment_for(of, &want, shards).0;
+    pub(crate) fn sweep_surplus(&mut self) -> Sweep {
+        let (of, want) = self.plan.request.allocation();
+        let bytes = self.core.segment_for(of, &want, self.shards).0;
         let (mut bound, mut idle) = (0_u64, Vec::new());
-        for id in self.shard_ids() {
-            bound = bound.saturating_add(shards.with(id, |shard| shard.snug_bound((id == of).then_some(&want))));
-            if self.may_release(id) && !self.has_source(self.pool_of(id)) {
-                idle.append(&mut claim_releasable(id, Side::Large, shards));
+        for id in self.core.shard_ids() {
+            bound = bound.saturating_add(self.shards.with(id, |shard| shard.snug_bound((id == of).then_some(&want))));
+            if self.core.may_release(id) && !self.core.has_source(self.core.pool_of(id)) {
+                idle.append(&mut claim_releasable(id, Side::Large, self.shards));
             }
         }
         let mut sized: Vec<_> =
-            idle.into_iter().map(|(id, block)| (shards.with(id, |s| s.size_of(block)), id, block)).collect();
+            idle.into_iter().map(|(id, block)| (self.shards.with(id, |s| s.size_of(block)), id, block)).collect();
         sized.sort_by_key(|&(size, ..)| Reverse(size));
-        let reserved = self.headroom.with_asked() - self.pools.reserved_from_sources();
+        let reserved = self.core.headroom.with_asked() - self.core.pools.reserved_from_sources();
         let mut excess = (reserved + bytes).saturating_sub(bound);
         let mut chosen = Vec::new();
         for (size, id, block) in sized {
             if excess > 0 {
                 chosen.push((id, block));
             } else {
-                shards.with(id, |shard| shard.memory.unclaim(block, plan.request.clocks));
+                self.shards.with(id, |shard| shard.memory.unclaim(block, self.plan.request.clocks));
             }
             excess = excess.saturating_sub(size);
         }
@@ -375,16 +368,16 @@ impl Coordinator {
 
     /// Releases everything that could go, of which what is still in use stays, once its streams were asked how far they
     /// are: what `direct` gives back before it takes more, but for held pools.
-    pub(crate) fn release_idle(&mut self, next: Rung, shards: &mut dyn Shards) -> Turned {
+    pub(crate) fn release_idle(&mut self, next: Rung) -> Turned {
         let holders: Vec<_> =
-            self.releasable_shards().filter(|&id| shards.with(id, |shard| shard.memory.has_free())).collect();
+            self.core.releasable_shards().filter(|&id| self.shards.with(id, |shard| shard.memory.has_free())).collect();
         if holders.is_empty() {
             return next.turn();
         }
         let each = holders.iter().flat_map(|&id| Side::BOTH.map(|side| (id, side)));
-        let blocks = each.flat_map(|(id, side)| claim_releasable(id, side, shards)).collect();
+        let blocks = each.flat_map(|(id, side)| claim_releasable(id, side, self.shards)).collect();
         let mut streams = Vec::new();
-        for stream in holders.into_iter().map(|id| self.stream_of(id)) {
+        for stream in holders.into_iter().map(|id| self.core.stream_of(id)) {
             if !streams.contains(&stream) {
                 streams.push(stream);
             }

@@ -16,9 +16,8 @@
 use super::Times;
 use super::phase::{Asked, Phase, Turned};
 use super::step::Step;
-use super::{Goal, Plan};
+use super::{Goal, Plan, Run};
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::ShardId;
 use crate::plan::{Attempt, Rung};
 
 impl Coordinator {
@@ -34,79 +33,10 @@ impl Coordinator {
         self.turns.is_held()
     }
 
-    /// Returns whether blocks were freed since they were counted or noted.
-    pub(crate) fn were_freed(&self, plan: &Plan, shards: &mut dyn Shards) -> bool {
-        self.frees(None, shards) != plan.standing.frees
-    }
-
     /// Returns the number of the turn in which one plan goes through the last part of its ladder, if one does. Each
     /// turn has a number of its own. Until it is over [`retire_ready`](Self::retire_ready) does nothing.
     pub fn turn(&self) -> Option<u64> {
         self.turns.turn()
-    }
-
-    /// Has a plan that is about to enter a rung stand back while another has its turn. `None`: it goes on.
-    pub(crate) fn stand_back(&mut self, plan: &mut Plan, rung: Rung) -> Option<Turned> {
-        if rung.passes_queue() || !self.turns.has_queue() || self.turns.has_turn(&plan.standing) {
-            return None;
-        }
-        if plan.request.goal == Goal::Reclaim {
-            // A free waits for no other plan: what it leaves goes back before the next allocation.
-            return Some(Phase::Over.turn());
-        }
-        self.turns.stand_back(&mut plan.standing);
-        Some(self.pause(plan, rung))
-    }
-
-    /// Waits for the plan's turn, and then until no other plan holds anything: the rung before the last part of the
-    /// ladder. Whenever others have ended something the plan makes its first attempt again. Once it is alone, it goes
-    /// on to `last`.
-    pub(crate) fn wait_for_turn(&mut self, plan: &mut Plan, last: Rung, shards: &mut dyn Shards) -> Turned {
-        self.turns.keep_turn(&mut plan.standing);
-        if !self.turns.has_turn(&plan.standing) {
-            return self.pause(plan, Rung::Turn);
-        }
-        // From here on nothing changes in the shards between two looks of one step.
-        shards.hold();
-        if self.turns.others_progressed(&plan.standing) {
-            return Rung::Grow(Attempt::First).turn();
-        }
-        if self.turns.others_hold(&plan.standing) {
-            return self.pause(plan, Rung::Turn);
-        }
-        plan.standing.forget_repeats();
-        last.turn()
-    }
-
-    /// Has a plan wait until other plans have ended something, before it enters a rung.
-    pub(crate) fn pause(&self, plan: &mut Plan, rung: Rung) -> Turned {
-        // By then the device may have come further.
-        plan.knows.times = Times::Unasked;
-        (Phase::Asked(Asked::Pause(rung)), Some(Step::Pause { seen: self.turns.progress() }))
-    }
-
-    /// Returns whether a plan that was refused in its turn goes through the last part of its ladder once more: if
-    /// blocks were freed since the wait for everything outstanding. Those may not have been free then, while others
-    /// that were free have been handed out: to a program that never has more than there is, all looks as if it had
-    /// both. So the plan waits for them once more; what was free before is released by now, so a second time there is
-    /// nothing left to hand out.
-    pub(crate) fn has_second_round(&mut self, plan: &mut Plan, shards: &mut dyn Shards) -> bool {
-        plan.standing.begin_second_round() && self.were_freed(plan, shards)
-    }
-
-    /// Keeps the books, after each thing that a plan has done, of whether it holds something, and whether its turn is
-    /// over. `step` is what it asks for next, if it has said so.
-    pub(crate) fn keep_count(&mut self, plan: &mut Plan, step: Option<&Step>) {
-        let holds = plan.phase.holds();
-        self.turns.count(&mut plan.standing, holds);
-        // A plan that only stood back gives its place up as soon as others see what it does, or it has to wait.
-        let is_over = step.is_some_and(|step| {
-            let waits = matches!(step, Step::Wait(_) | Step::Synchronize(_));
-            step.is_end() || (!plan.standing.keeps_turn() && self.turns.has_turn(&plan.standing) && (holds || waits))
-        });
-        if is_over {
-            self.turns.leave(&mut plan.standing);
-        }
     }
 
     /// Forgets a plan that will not go on, because something panicked while the coordinator worked on it: no plan waits
@@ -115,10 +45,78 @@ impl Coordinator {
     pub fn lose(&mut self, plan: &mut Plan) {
         self.turns.lose(&mut plan.standing);
     }
+}
 
-    /// Returns the number of blocks that were freed so far, in all shards but one.
-    pub(crate) fn frees(&self, but: Option<ShardId>, shards: &mut dyn Shards) -> u64 {
-        let others = self.shard_ids().filter(|&id| Some(id) != but);
-        others.map(|id| shards.with(id, |shard| shard.frees())).sum()
+impl Run<'_> {
+    /// Returns whether blocks were freed since they were counted or noted.
+    pub(crate) fn were_freed(&mut self) -> bool {
+        self.core.frees(None, self.shards) != self.plan.standing.frees
+    }
+
+    /// Has a plan that is about to enter a rung stand back while another has its turn. `None`: it goes on.
+    pub(crate) fn stand_back(&mut self, rung: Rung) -> Option<Turned> {
+        if rung.passes_queue() || !self.core.turns.has_queue() || self.core.turns.has_turn(&self.plan.standing) {
+            return None;
+        }
+        if self.plan.request.goal == Goal::Reclaim {
+            // A free waits for no other plan: what it leaves goes back before the next allocation.
+            return Some(Phase::Over.turn());
+        }
+        self.core.turns.stand_back(&mut self.plan.standing);
+        Some(self.pause(rung))
+    }
+
+    /// Waits for the plan's turn, and then until no other plan holds anything: the rung before the last part of the
+    /// ladder. Whenever others have ended something the plan makes its first attempt again. Once it is alone, it goes
+    /// on to `last`.
+    pub(crate) fn wait_for_turn(&mut self, last: Rung) -> Turned {
+        self.core.turns.keep_turn(&mut self.plan.standing);
+        if !self.core.turns.has_turn(&self.plan.standing) {
+            return self.pause(Rung::Turn);
+        }
+        // From here on nothing changes in the shards between two looks of one step.
+        self.shards.hold();
+        if self.core.turns.others_progressed(&self.plan.standing) {
+            return Rung::Grow(Attempt::First).turn();
+        }
+        if self.core.turns.others_hold(&self.plan.standing) {
+            return self.pause(Rung::Turn);
+        }
+        self.plan.standing.forget_repeats();
+        last.turn()
+    }
+
+    /// Has a plan wait until other plans have ended something, before it enters a rung.
+    pub(crate) fn pause(&mut self, rung: Rung) -> Turned {
+        // By then the device may have come further.
+        self.plan.knows.times = Times::Unasked;
+        (Phase::Asked(Asked::Pause(rung)), Some(Step::Pause { seen: self.core.turns.progress() }))
+    }
+
+    /// Returns whether a plan that was refused in its turn goes through the last part of its ladder once more: if
+    /// blocks were freed since the wait for everything outstanding. Those may not have been free then, while others
+    /// that were free have been handed out: to a program that never has more than there is, all looks as if it had
+    /// both. So the plan waits for them once more; what was free before is released by now, so a second time there is
+    /// nothing left to hand out.
+    pub(crate) fn has_second_round(&mut self) -> bool {
+        self.plan.standing.begin_second_round() && self.were_freed()
+    }
+
+    /// Keeps the books, after each thing that a plan has done, of whether it holds something, and whether its turn is
+    /// over. `step` is what it asks for next, if it has said so.
+    pub(crate) fn keep_count(&mut self, step: Option<&Step>) {
+        let holds = self.plan.phase.holds();
+        self.core.turns.count(&mut self.plan.standing, holds);
+        // A plan that only stood back gives its place up as soon as others see what it does, or it has to wait.
+        let is_over = step.is_some_and(|step| {
+            let waits = matches!(step, Step::Wait(_) | Step::Synchronize(_));
+            step.is_end()
+                || (!self.plan.standing.keeps_turn()
+                    && self.core.turns.has_turn(&self.plan.standing)
+                    && (holds || waits))
+        });
+        if is_over {
+            self.core.turns.leave(&mut self.plan.standing);
+        }
     }
 }
