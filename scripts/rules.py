@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORD = ROOT / "benches/record/simulated/rules.md"
-SOURCES = "crates/core/src/policy/paged"
+SOURCES = "crates/core/src"
 SWITCH = "MILLPOND_RULES_OFF"
 TRACES = [trace for part in ("traces", "third") for trace in sorted((ROOT / "tests/corpus" / part).glob("*.trace.*"))]
 # How the corpus is run: the name, the arguments, and the number of passes.

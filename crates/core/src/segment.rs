@@ -67,7 +67,8 @@ impl Segment {
         }
     }
 
-    /// Returns the births of the pages that are mapped in a part of it, in order, without those that are being unmapped.
+    /// Returns the births of the pages that are mapped in a part of it, in order. Those that are being unmapped do not
+    /// count.
     pub(crate) fn births(&self, begin: u64, end: u64) -> Vec<u64> {
         let mapped = self.mappings.over(begin, end).filter(|(_, mapping)| mapping.role != Role::Leaving);
         mapped.map(|(_, mapping)| mapping.birth).collect()

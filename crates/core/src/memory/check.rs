@@ -129,8 +129,8 @@ impl Memory {
         self.segments[self.blocks[id].slot].has_windows
     }
 
-    /// Verifies H1: the count of what is small is that of the blocks; and H2: what small blocks no longer need is on the large side, so that no byte of a home
-    /// is on the small one, from which no page goes back, once everything is free.
+    /// Verifies H1: the count of what is small is that of the blocks. And H2: what small blocks no longer need is on
+    /// the large side. So no byte of a home is on the small side, from which no page goes back, once all is free.
     fn check_homes(&self) {
         self.check_slabs();
         let small = self.blocks.iter().filter(|(_, block)| block.expandable && block.side == Side::Small);

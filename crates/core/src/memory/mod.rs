@@ -1,7 +1,7 @@
 //! The memory of a shard: its segments, the blocks that tile them, and the indexes of what is free.
 //!
-//! This is the mechanism of the allocator. It cuts, joins, lists and claims blocks, and knows who may still use them. It
-//! counts nothing, and decides nothing: the [`Shard`](crate::Shard) serves the hot path with it, and policies serve
+//! This is the mechanism of the allocator. It cuts, joins, lists and claims blocks, and knows who may still use them.
+//! It counts nothing and decides nothing: the [`Shard`](crate::Shard) serves the hot path with it, and policies serve
 //! requests that missed.
 
 mod adopt;

@@ -219,8 +219,8 @@ impl Pager<'_> {
         }
     }
 
-    /// Gives up a job of which a call has failed: the pages that are at home become free memory, and the rest goes back.
-    /// Nothing is undone without need. Returns whether it was a page that could not be mapped in a window.
+    /// Gives up a job of which a call has failed. The pages that are at home become free memory, and the rest goes
+    /// back: nothing is undone without need. Returns whether it was a page that could not be mapped in a window.
     pub(crate) fn undo(&mut self, job: Job) -> bool {
         // Pages go home first: if all are there, mapping in the window has failed.
         let at_home = |grown: &Grown| grown.pages.iter().all(|new| self.core.pages[new.page].home.is_some());

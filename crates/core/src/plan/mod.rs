@@ -18,7 +18,6 @@ use millpond_backend::{StreamId, Tick};
 
 use crate::books::Standing;
 pub use crate::books::{PageCall, Polled};
-use crate::coordinator::Shards;
 use crate::ids::{PoolId, ShardId};
 pub(crate) use crate::paged::{Knows, Times};
 use crate::size::Want;

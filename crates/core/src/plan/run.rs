@@ -1,8 +1,8 @@
 //! A plan taken from step to step.
 //!
 //! [`Coordinator::next`] has the phase of the plan go on until there is something for the shell to do;
-//! [`Coordinator::learn`] takes in what came of it. What happens in each phase, and on each rung, is in the files beside
-//! this one.
+//! [`Coordinator::learn`] takes in what came of it. The other files of this folder have what happens in each phase and
+//! on each rung.
 
 use millpond_backend::{Reuse, Tick};
 

@@ -255,7 +255,7 @@ impl Run<'_> {
     /// range, so that pools that come and go keep no more than those that are there: PyTorch's `MemPool` gives memory
     /// back when it ends. Where addresses are scarce, every request has them do so, and also pools in which a stream
     /// was captured, whose last run no tick covers. Otherwise expandable segments stay, as a whole stream would have
-    /// to be waited for, and all does while a stream is captured. Happens once of each kind in a self.plan. Costs a look at
+    /// to be waited for, and all does while a stream is captured. Happens once of each kind in a plan. Costs a look at
     /// each shard if there is such a pool.
     pub(crate) fn empty_pools_that_are_over(&mut self, is_scarce: bool, attempt: Rung) -> Option<Turned> {
         let own = self.core.pool_of(self.plan.request.allocation().0);

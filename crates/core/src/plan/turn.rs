@@ -17,7 +17,7 @@ use super::Times;
 use super::phase::{Asked, Phase, Turned};
 use super::step::Step;
 use super::{Goal, Plan, Run};
-use crate::coordinator::{Coordinator, Shards};
+use crate::coordinator::Coordinator;
 use crate::plan::{Attempt, Rung};
 
 impl Coordinator {
