@@ -82,3 +82,7 @@ impl Side {
         self as usize
     }
 }
+
+/// A window, by the number of its entry. Numbers of windows that are gone are used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct WindowId(pub(crate) u32);

@@ -23,4 +23,4 @@ pub use points::Points;
 pub(crate) use pools::Pools;
 pub(crate) use ranges::{Addresses, Ranges};
 pub(crate) use turns::{Standing, Turns};
-pub(crate) use windows::{Part, Window, WindowId, Windows};
+pub(crate) use windows::{Part, Window, Windows};

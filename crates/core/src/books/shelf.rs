@@ -5,8 +5,8 @@
 
 use alloc::vec::Vec;
 
-use super::windows::WindowId;
 use crate::ids::PageId;
+use crate::ids::WindowId;
 use crate::looks;
 
 /// A window among others.

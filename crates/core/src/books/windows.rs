@@ -9,11 +9,7 @@ use alloc::vec::Vec;
 use core::ops::Bound;
 
 use super::shelf::{Listed, Shelf};
-use crate::ids::{BlockId, PageId, Place, ShardId};
-
-/// A window, by the number of its entry. Numbers of windows that are gone are used again.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct WindowId(pub(crate) u32);
+use crate::ids::{BlockId, PageId, Place, ShardId, WindowId};
 
 /// A page in a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,7 +8,8 @@ use super::gather::Gathered;
 use super::idle::{IdlePages, Run, memory_of};
 use super::job::{Job, Target};
 use crate::books::PageCall;
-use crate::books::{Part, WindowId};
+use crate::books::Part;
+use crate::ids::WindowId;
 use crate::ids::{BlockId, PageId, Place, ShardId, Slot};
 
 /// A stretch of free memory at a home.
