@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::Pager;
 use super::idle::{IdlePages, memory_of};
-use super::kept::Stretch;
+use super::pieces::Stretch;
 use super::pieces::{self, Aim, Chosen, First, Gap};
 use super::taker::Taker;
 use super::tiles::Tiles;

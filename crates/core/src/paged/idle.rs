@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::Pager;
-use super::kept::Stretch;
+use super::pieces::Stretch;
 use super::tiles::Tiles;
 use crate::books::{Window, Windows};
 use crate::ids::WindowId;
@@ -252,7 +252,7 @@ pub(crate) fn memory_of(window: &Window, offset: u64, bytes: u64) -> Vec<Stretch
         let inside = at - part.at.offset;
         let bytes = (part.bytes - inside).min(left);
         let home = Place { offset: part.home.offset + inside, ..part.home };
-        super::kept::add(&mut stretches, Stretch { home, bytes });
+        super::pieces::add(&mut stretches, Stretch { home, bytes });
         (at, left) = (at + bytes, left - bytes);
         if left == 0 {
             break;

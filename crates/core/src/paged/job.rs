@@ -6,10 +6,11 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, StreamId, Tick};
 
 use super::Pager;
-use super::kept::{Making, Stretch};
+use super::pieces::Stretch;
 use super::taker::{Taker, When};
 use super::tiles::Tiles;
 use crate::block::LastUse;
+use crate::books::Addresses;
 use crate::books::PageCall;
 use crate::books::{Part, Points};
 use crate::coordinator::Shards;
@@ -38,6 +39,25 @@ pub(crate) struct Job {
     is_backed: bool,
 }
 
+/// What came of a way.
+#[derive(Debug)]
+pub(crate) enum Way {
+    /// The job is claimed.
+    Job(Job),
+    /// Another thread has changed what the way needs.
+    Spoiled(Job),
+    /// A range of addresses has to be reserved first, as a home or for a window of some bytes.
+    Range(Addresses),
+    /// A free block of a segment serves.
+    Found(Grant),
+    /// There are no addresses for pages: a segment of this many bytes is taken from the driver.
+    Segment(u64),
+    /// Windows end first, by these calls, as too many pages are mapped in them.
+    End(Vec<PageCall>),
+    /// Pages would be created, and what the device's budget leaves has to be asked for first.
+    Budget,
+}
+
 /// Where the block will be.
 #[derive(Debug)]
 pub(crate) enum Target {
@@ -49,6 +69,28 @@ pub(crate) enum Target {
     Kept(BlockId),
     /// In a window that is made or lengthened.
     Window(Making),
+}
+
+/// A window that is made or lengthened.
+#[derive(Debug)]
+pub(crate) struct Making {
+    /// The end of a window that was kept, if that is lengthened.
+    pub(crate) rear: Option<Rear>,
+    /// Claimed addresses for more pages.
+    pub(crate) block: BlockId,
+    /// The bytes between the beginning of the first page and the block that is handed out. 0 behind a rear.
+    pub(crate) front: u64,
+    /// These pages.
+    pub(crate) parts: Vec<Part>,
+}
+
+/// The end of a window that is lengthened.
+#[derive(Debug)]
+pub(crate) struct Rear {
+    /// Its claimed addresses.
+    pub(crate) run: BlockId,
+    /// The place of the last page there, by which the window is found again.
+    pub(crate) last: Place,
 }
 
 /// What a home grows by.

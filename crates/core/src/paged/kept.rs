@@ -6,40 +6,11 @@ use alloc::vec::Vec;
 use super::Pager;
 use super::gather::Gathered;
 use super::idle::{IdlePages, Run, memory_of};
-use super::job::{Job, Target};
+use super::job::{Job, Making, Rear, Target};
 use crate::books::PageCall;
 use crate::books::Part;
 use crate::ids::WindowId;
 use crate::ids::{BlockId, PageId, Place, ShardId, Slot};
-
-/// A stretch of free memory at a home.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Stretch {
-    pub(crate) home: Place,
-    pub(crate) bytes: u64,
-}
-
-/// A window that is made or lengthened.
-#[derive(Debug)]
-pub(crate) struct Making {
-    /// The end of a window that was kept, if that is lengthened.
-    rear: Option<Rear>,
-    /// Claimed addresses for more pages.
-    block: BlockId,
-    /// The bytes between the beginning of the first page and the block that is handed out. 0 behind a rear.
-    front: u64,
-    /// These pages.
-    pub(crate) parts: Vec<Part>,
-}
-
-/// The end of a window that is lengthened.
-#[derive(Debug)]
-struct Rear {
-    /// Its claimed addresses.
-    run: BlockId,
-    /// The place of the last page there, by which the window is found again.
-    last: Place,
-}
 
 impl Pager<'_> {
     /// Returns a part of a kept window of a shard that is long enough and whose memory is free, in the oldest window
@@ -274,33 +245,5 @@ impl Pager<'_> {
             }
             !is_bare
         });
-    }
-}
-
-/// Adds a stretch behind others, joined with the last one if it goes on there.
-pub(crate) fn add(stretches: &mut Vec<Stretch>, next: Stretch) {
-    if let Some(last) = stretches.last_mut()
-        && (last.home.shard, last.home.slot) == (next.home.shard, next.home.slot)
-        && last.home.offset + last.bytes == next.home.offset
-    {
-        last.bytes += next.bytes;
-    } else {
-        stretches.push(next);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ids::Slot;
-
-    #[test]
-    fn stretches_join_only_where_they_follow_each_other_in_one_range() {
-        let at = |shard, slot, offset| Place { shard: ShardId(shard), slot: Slot(slot), offset };
-        let all = [(at(0, 1, 0), 10), (at(0, 1, 10), 5), (at(1, 1, 15), 5), (at(1, 2, 20), 5), (at(1, 2, 30), 5)];
-        let mut stretches = Vec::new();
-        all.into_iter().for_each(|(home, bytes)| add(&mut stretches, Stretch { home, bytes }));
-        let places: Vec<_> = stretches.iter().map(|stretch| (stretch.home, stretch.bytes)).collect();
-        assert_eq!(places, [(at(0, 1, 0), 15), all[2], all[3], all[4]]);
     }
 }

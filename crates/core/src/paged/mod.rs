@@ -21,10 +21,9 @@ mod ways;
 
 use crate::coordinator::{Coordinator, Shards};
 
-pub(crate) use job::Job;
+pub(crate) use job::{Job, Way};
 pub(crate) use knows::{Knows, Lacks, Times};
 pub(crate) use taker::Taker;
-pub(crate) use ways::Way;
 
 /// What serves requests that missed: the books of the coordinator, and the shards.
 pub(crate) struct Pager<'a> {

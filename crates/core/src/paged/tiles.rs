@@ -4,9 +4,7 @@
 use alloc::vec::Vec;
 
 use super::Pager;
-use super::job::{Job, Target};
 use super::taker::{Taker, When};
-use super::ways::Way;
 use crate::books::Points;
 use crate::ids::{Place, Side};
 use crate::looks;
@@ -34,9 +32,6 @@ impl Tiles {
     }
 }
 
-/// The number of free blocks that a request looks at.
-const LOOKS_MAX: usize = 32;
-
 impl Pager<'_> {
     /// Returns the free memory at home that can be used at `latest`: free blocks, and the parts of those that cannot be
     /// used as a whole.
@@ -60,58 +55,6 @@ impl Pager<'_> {
         });
         looks::note(all.len());
         Tiles(all)
-    }
-
-    /// Serves a request from a free block of the large side. If only what is ready may be used: from any part of it,
-    /// the shortest that the stream itself used last, or else the shortest of all. Behind waits: from the one that
-    /// fits best, or from the one that is ready `soonest`, whose streams are fewest ticks behind. Looks at few blocks.
-    pub(crate) fn block_way(&mut self, taker: Taker, latest: When, soonest: bool) -> Option<Way> {
-        let want = taker.want;
-        let tile = self.shards.with(taker.shard, |shard| {
-            let tiles = shard.memory.tiles_at_least(want.rounded).take(LOOKS_MAX);
-            let mut parts = tiles.filter_map(|tile| taker.first_part(self.core, latest, shard, &tile, want.rounded));
-            match latest {
-                When::Now => parts.min_by_key(|part| (part.point.stream != taker.by.stream, part.end - part.begin)),
-                _ if soonest => parts.min_by_key(|part| taker.ticks_behind(self.core, shard, part, want.rounded)),
-                _ => parts.next(),
-            }
-        })?;
-        Some(self.take(&tile, (Side::Large, want.rounded), taker))
-    }
-
-    /// Serves a small request from a part of a block of the small side that can be used at `latest`, or of a slab that
-    /// can. Looks at few blocks.
-    pub(crate) fn small_way(&mut self, taker: Taker, latest: When) -> Option<Way> {
-        let (taker, want) = (taker, taker.want);
-        let tile = self.shards.with(taker.shard, |shard| {
-            let small = shard.memory.small_tiles_at_least(want.rounded, taker.by.stream).take(LOOKS_MAX);
-            taker.small_part(self.core, latest, shard, small.chain(shard.memory.slabs().take(LOOKS_MAX)))
-        })?;
-        Some(self.take(&tile, (Side::Small, want.rounded), taker))
-    }
-
-    /// Serves a small request from the slab of another stream, behind waits. Costs a look at each free small block that
-    /// is long enough.
-    pub(crate) fn other_slab_way(&mut self, taker: Taker) -> Option<Way> {
-        let (latest, want) = (When::BehindWait, taker.want);
-        let tile = self.shards.with(taker.shard, |shard| {
-            taker.small_part(self.core, latest, shard, shard.memory.any_small_tiles_at_least(want.rounded))
-        })?;
-        Some(self.take(&tile, (Side::Small, want.rounded), taker))
-    }
-
-    /// Claims what the block that is handed out will have: some bytes at the front of a free block, or a small block in
-    /// a slab, or in one that a free block of the large side has.
-    fn take(&mut self, tile: &Tile, (side, bytes): (Side, u64), taker: Taker) -> Way {
-        let mut job = Job::new(taker, self.core.pending.reached(taker.by.stream));
-        job.target = Target::Free(side);
-        let claimed = self.shards.with(taker.shard, |shard| match side {
-            Side::Small => shard.memory.claim_small(tile, taker.by.stream),
-            Side::Large => shard.memory.claim_part(tile, tile.begin, tile.begin + bytes),
-        });
-        let claimed = claimed.and_then(|claimed| self.keep_if_usable(&mut job, claimed));
-        job.pieces.extend(claimed);
-        if job.pieces.is_empty() { Way::Spoiled(job) } else { Way::Job(job) }
     }
 
     /// Returns for each stream the first point that freed memory waits for, whether inside its block or as the last use

@@ -7,8 +7,10 @@
 mod ladder;
 mod pages;
 pub(crate) mod phase;
+mod refusal;
 mod report;
 mod run;
+mod rung;
 mod segments;
 pub(crate) mod step;
 pub(crate) mod sweep;
@@ -21,7 +23,6 @@ pub use crate::books::{PageCall, Polled};
 use crate::ids::{PoolId, ShardId};
 pub(crate) use crate::paged::{Knows, Times};
 use crate::size::Want;
-pub(crate) use ladder::{Attempt, Rung};
 use phase::Phase;
 pub use report::{FreeRange, Pin, Relief, Report};
 pub(crate) use run::Run;

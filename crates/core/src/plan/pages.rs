@@ -7,6 +7,7 @@ use millpond_backend::{Point, StreamId};
 
 use super::Run;
 use super::phase::{Asked, Purpose};
+use super::rung::{Attempt, Rung};
 use super::step::Outcome;
 use crate::books::Addresses;
 use crate::books::PageCall;
@@ -16,7 +17,6 @@ use crate::paged::{Pager, Taker, Times, Way};
 use crate::plan::phase::{Phase, Turned};
 use crate::plan::step::Step;
 use crate::plan::{Allowance, Goal};
-use crate::plan::{Attempt, Rung};
 use crate::policy::Source;
 use crate::shard::Grant;
 use alloc::boxed::Box;
@@ -46,7 +46,7 @@ impl Run<'_> {
             return match attempt {
                 Attempt::First => Rung::Turn.turn(),
                 Attempt::Last if self.has_second_round() => Rung::Flush.turn(),
-                _ => rung.up(self.plan).turn(),
+                _ => rung.next(self.plan.gathers).turn(),
             };
         }
         let progressed = self.core.turns.others_progressed(&self.plan.standing);
@@ -61,7 +61,7 @@ impl Run<'_> {
             }
             self.core.scalars.num_alloc_retries += 1;
         }
-        rung.up(self.plan).turn()
+        rung.next(self.plan.gathers).turn()
     }
 
     /// Waits for the oldest outstanding point of each stream; with none left, refuses.

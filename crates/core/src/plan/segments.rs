@@ -7,13 +7,13 @@
 use alloc::boxed::Box;
 
 use super::Run;
+use super::rung::Rung;
 use crate::block::LastUse;
 use crate::books::Addresses;
 use crate::books::PageCall;
 use crate::ids::{BlockId, Place, PoolId, SegmentId, ShardId, Side};
 use crate::memory::{Arrival, Extend, Growing};
 use crate::plan::Allowance;
-use crate::plan::Rung;
 use crate::plan::phase::{Asked, Phase, Reserve, Turned};
 use crate::plan::phase::{Extension, Purpose};
 use crate::plan::step::{Outcome, Step};

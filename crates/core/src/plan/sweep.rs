@@ -2,82 +2,20 @@
 //! idle is chosen; what was chosen is waited for, and given to the driver one call at a time.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::phase::Purpose;
-use super::phase::{Asked, Phase, Turned};
+use super::phase::{Asked, Phase, Stage, Sweep, Turned};
+use super::rung::Rung;
 use super::step::Step;
 use super::{Goal, Run};
 use crate::books::PageCall;
 use crate::books::Points;
 use crate::coordinator::Shards;
-use crate::ids::{BlockId, Place, PoolId, SegmentId, ShardId, Side, Slot};
-use crate::plan::Rung;
+use crate::ids::{BlockId, Place, PoolId, ShardId, Side, Slot};
 use crate::plant::Plant;
 use crate::segment::Mapping;
-
-/// A release in progress: of whole segments, and of the pages inside blocks of expandable ones. Its candidates are
-/// claimed, so that no other plan can take them meanwhile.
-#[derive(Debug)]
-pub(crate) struct Sweep {
-    candidates: VecDeque<(ShardId, BlockId)>,
-    /// Whether spare pages go before the candidates.
-    with_spare: bool,
-    /// The sweep stops, though it has candidates left, once no more than this number of bytes are reserved.
-    down_to: u64,
-    stage: Stage,
-    /// The rung that follows.
-    then: Rung,
-}
-
-/// What a sweep does next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
-    /// It waits for the last uses of all that is to be released.
-    Wait,
-    /// It releases the spare pages, if they go.
-    Spare,
-    /// It releases the range that the last unmap left without memory, unless other plans have put memory there since.
-    Emptied { shard: ShardId, slot: Slot, id: SegmentId },
-    /// It releases the first candidate.
-    Next,
-    /// The stream of the first candidate was synchronised, as is required before its pages are unmapped.
-    Synchronized,
-}
-
-impl Sweep {
-    /// Returns the sweep of these claimed blocks, which first waits for their last uses.
-    pub(crate) fn waiting(blocks: Vec<(ShardId, BlockId)>) -> Self {
-        Self { stage: Stage::Wait, ..Self::idle(blocks) }
-    }
-
-    /// Returns the sweep of these claimed blocks, of which those that are in use stay.
-    pub(crate) fn idle(blocks: Vec<(ShardId, BlockId)>) -> Self {
-        Self { candidates: blocks.into(), with_spare: false, down_to: 0, stage: Stage::Next, then: Rung::Done }
-    }
-
-    /// Returns the number of bytes that are still to be released, where this many are reserved.
-    fn excess(&self, reserved: u64) -> u64 {
-        reserved.saturating_sub(self.down_to)
-    }
-
-    /// Returns the phase that sweeps before a rung is entered, or enters it if there is nothing to release.
-    pub(crate) fn then(self, then: Rung) -> Phase {
-        match self.candidates.is_empty() && !self.with_spare {
-            true => Phase::Climb(then),
-            false => Phase::Sweep(Box::new(Self { then, ..self })),
-        }
-    }
-
-    /// Gives all claims back.
-    pub(crate) fn give_up(self, clocks: [u64; 2], shards: &mut dyn Shards) {
-        for (id, block) in self.candidates {
-            shards.with(id, |shard| shard.memory.unclaim(block, clocks));
-        }
-    }
-}
 
 impl Run<'_> {
     /// Has a sweep go on.
@@ -383,31 +321,5 @@ impl Run<'_> {
             }
         }
         Sweep::idle(blocks).then(next).after(Step::Poll(streams))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    extern crate std;
-
-    use std::vec;
-
-    use super::*;
-
-    #[test]
-    fn a_sweep_of_nothing_is_left_out() {
-        assert!(matches!(Sweep::idle(vec![]).then(Rung::Search), Phase::Climb(Rung::Search)));
-        assert!(matches!(Sweep::waiting(vec![]).then(Rung::Search), Phase::Climb(Rung::Search)));
-        let with_spare = Sweep { with_spare: true, ..Sweep::waiting(vec![]) };
-        assert!(matches!(with_spare.then(Rung::Search), Phase::Sweep(_)), "spare pages go");
-        let one = vec![(ShardId(0), BlockId(0))];
-        assert!(matches!(Sweep::idle(one).then(Rung::Search), Phase::Sweep(_)));
-    }
-
-    #[test]
-    fn what_is_not_idle_yet_is_waited_for_first() {
-        let one = || vec![(ShardId(0), BlockId(0))];
-        assert_eq!(Sweep::waiting(one()).stage, Stage::Wait);
-        assert_eq!(Sweep::idle(one()).stage, Stage::Next);
     }
 }

@@ -15,10 +15,10 @@
 
 use super::Times;
 use super::phase::{Asked, Phase, Turned};
+use super::rung::{Attempt, Rung};
 use super::step::Step;
 use super::{Goal, Plan, Run};
 use crate::coordinator::Coordinator;
-use crate::plan::{Attempt, Rung};
 
 impl Coordinator {
     /// Returns a count of what may have changed the picture for plans that pause. A [`Step::Pause`] is over once this
