@@ -1,8 +1,8 @@
 //! The policies: the rules for where blocks are placed and what is kept.
 //!
 //! What the rest of the core needs to know of a policy it reads in its [`Traits`], instead of asking which one it is.
-//! Memory of `classic` and `direct` comes in [`segments`]; [`paged`] has its own rules of growth. All climb one ladder,
-//! [`ladder`].
+//! All climb one ladder, in `plan/rung.rs`. Memory of `classic` and `direct` comes in segments (`plan/segments.rs`);
+//! [`paged`](crate::paged) has its own ways.
 
 /// The rules for where blocks are placed and what is kept.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -55,7 +55,7 @@ fn every_file_with_such_a_rule_has_its_faults() {
     let core = [
         ("books", &["headroom", "pages", "pending", "points", "turns", "windows"][..]),
         ("coordinator", &["checkpoint", "pools", "retire", "stats"]),
-        ("plan", &["ladder", "mod", "pages", "phase", "report", "run", "segments", "sweep", "turn"]),
+        ("plan", &["ladder", "mod", "pages", "phase", "refusal", "run", "rung", "segments", "sweep", "turn"]),
         ("paged", &["gather", "idle", "job", "kept", "taker", "tiles", "ways"]),
         ("governor", &["pace", "sizes"]),
         ("memory", &["adopt", "claim", "extend", "foreign", "guards", "home", "join", "mod", "seen", "tiles"]),

@@ -46,8 +46,8 @@ impl Coordinator {
 
     /// Creates a private pool with one reference whose segments come from a source of its own, and returns its number:
     /// PyTorch's `MemPool` with an allocator. Whatever the policy is, PyTorch's rules of plain segments hold in the
-    /// pool. The shell asks the source for what [`Step::Reserve`] asks for a shard of the pool, and gives it what
-    /// [`Step::Release`] gives back.
+    /// pool. The shell asks the source for what [`Step::Reserve`](crate::Step::Reserve) asks for a shard of the pool,
+    /// and gives it what [`Step::Release`](crate::Step::Release) gives back.
     pub fn create_pool_with_source(&mut self) -> PoolId {
         let pool = self.create_pool();
         self.pools.give_source(pool);

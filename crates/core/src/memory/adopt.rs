@@ -69,7 +69,8 @@ impl Memory {
     }
 
     /// Removes a segment whose one block is claimed, or a range whose one block is unmapped. Its slot stays reserved
-    /// until [`unpromise`](Self::unpromise), so that no other segment gets it while the driver call is under way.
+    /// until it is [vacated](crate::segment::Segments::vacate), so that no other segment gets it while the driver call
+    /// is under way.
     pub(crate) fn forget(&mut self, slot: Slot) -> SegmentId {
         let &Segment { id, first, .. } = &self.segments[slot];
         let block = &self.blocks[first];

@@ -22,7 +22,7 @@ pub(crate) struct Tile {
     pub(crate) end: u64,
     /// Up to which point it was used, unless it is marked.
     pub(crate) point: Point,
-    /// Its number in the [list by place](Shard::list_by_place) that it comes from, if it does.
+    /// Its number in the [list by place](Memory::list_by_place) that it comes from, if it does.
     pub(crate) number: Option<u32>,
 }
 

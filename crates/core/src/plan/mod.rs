@@ -1,8 +1,7 @@
 //! A request in progress, taken step by step.
 //!
-//! A plan is in one [`Phase`], which owns just the data of that phase. [`Coordinator::next`] has the phase go on until
-//! there is something for the shell to do; [`Coordinator::learn`] takes in what came of it. Where a plan stands on the
-//! ladder of its policy, and what comes next, is a table in the policy's folder.
+//! A plan is in one [`Phase`], which owns just the data of that phase. [`Run`] takes it from step to step. Where a plan
+//! stands on its ladder, and what comes next, is a table, [`rung`].
 
 mod ladder;
 mod pages;

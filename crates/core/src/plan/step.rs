@@ -86,7 +86,7 @@ pub enum Step {
         /// Its slot.
         slot: Slot,
     },
-    /// A wait until [`Coordinator::progress`](super::Coordinator::progress) is no longer this number, because other
+    /// A wait until [`Coordinator::progress`](crate::Coordinator::progress) is no longer this number, because other
     /// plans hold memory that may make room, or have their turn. The outcome is [`Outcome::Done`].
     Pause {
         /// The number when the step was taken.

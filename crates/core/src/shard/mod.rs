@@ -68,8 +68,7 @@ pub struct Shard {
     pub(crate) meter: Meter,
     /// What counts towards the slack, where there is one.
     snug: Option<Snug>,
-    /// Freed blocks whose home stream has not come far enough ([`Reuse::AfterSubmit`], [`Reuse::AfterDone`]), in order
-    /// of their ticks.
+    /// Freed blocks whose home stream has not come far enough (`AfterSubmit`, `AfterDone`), in order of their ticks.
     settling: VecDeque<(Tick, BlockId)>,
     /// The block freed last, if its free was put off: see the module of that name.
     put_off: BlockId,
