@@ -90,7 +90,7 @@ impl Run<'_> {
         // on which plan asked last.
         if self.plan.knows.times == Times::Unasked {
             self.plan.knows.times = Times::Told;
-            // Where there is nobody to ask, it is told what time it is.
+            // Even a poll of no stream returns the time.
             return Phase::Climb(rung).after(Step::Poll(self.streams_to_ask()));
         }
         let frees = match self.find_by_news() {

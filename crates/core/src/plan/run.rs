@@ -199,7 +199,7 @@ impl Run<'_> {
                 streams.iter().for_each(|polled| self.core.pending.note_polled(polled));
             }
             Outcome::Left(left) => {
-                // The budget is what is left beside what is reserved.
+                // The budget is what is left plus what is reserved.
                 let most = |left| Allowance::Most(self.core.headroom.with_asked().saturating_add(left));
                 self.plan.request.allowance = left.map_or(Allowance::Any, most);
             }
