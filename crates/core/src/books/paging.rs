@@ -1,25 +1,24 @@
 //! What `paged` remembers about the whole device.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId, Tick};
 
 use super::Windows;
-use crate::governor::pace::Pace;
 use crate::governor::sizes::Slack;
+use crate::governor::{self, Governor};
 use crate::ids::{BlockId, ShardId};
 use crate::policy::{Growth, Policy};
 use crate::stats::PageStats;
 
 /// What `paged` remembers about the whole device.
-#[derive(Default)]
 pub(crate) struct Paging {
-    pub(crate) growth: Growth,
-    pub(crate) slack: Slack,
+    slack: Slack,
+    pub(crate) governor: Box<dyn Governor>,
     pub(crate) windows: Windows,
     pub(crate) waited: Waited,
-    pub(crate) pace: Pace,
     /// Addresses that windows have lost, whose pages are being unmapped: the shard and the block.
     pub(crate) ending: Vec<(ShardId, BlockId)>,
     pub(crate) stats: PageStats,
@@ -32,7 +31,15 @@ impl Paging {
             Policy::Paged { growth, slack } => (growth, slack),
             _ => (Growth::default(), Policy::DEFAULT_SLACK),
         };
-        Self { growth, slack: Slack::new(slack), ..Self::default() }
+        let slack = Slack::new(slack);
+        Self {
+            slack,
+            governor: governor::governor(growth, slack),
+            windows: Windows::default(),
+            waited: Waited::default(),
+            ending: Vec::new(),
+            stats: PageStats::default(),
+        }
     }
 
     /// Returns the number of reserved bytes that the slack allows, where this many bytes were live at most.

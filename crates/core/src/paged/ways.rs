@@ -24,11 +24,10 @@ use super::gather::Gathered;
 use super::job::{Job, Target, Way};
 use super::taker::{Taker, When};
 use crate::books::Addresses;
-use crate::governor::pace::Spends;
+use crate::governor::{Creation, Situation};
 use crate::governor::sizes;
 use crate::ids::{ShardId, Side};
 use crate::memory::Tile;
-use crate::policy::Growth;
 use crate::size::Want;
 use crate::size::exact_segment;
 use millpond_backend::{Point, StreamId};
@@ -58,20 +57,14 @@ impl Pager<'_> {
         let high = self.high_live(shard, &want);
         let left = |most: u64, reserved: u64| most.saturating_sub(reserved).min(room);
         let reserved = self.core.reserved_for(shard);
-        let eager = left(self.core.paging.slack.eager(high), reserved);
+        let is_behind = self.is_behind(shard, taker.by.stream);
+        let situation = Situation { wanted: want.rounded, high_live: high, reserved, is_behind };
+        let Creation { eager, instead_of_waiting } = self.core.paging.governor.creation(&situation);
+        let eager = left(eager, reserved);
         let taker = Taker { creates_up_to: reserved + eager, ..taker };
         let is_large = want.side == Side::Large;
-        let is_behind = self.is_behind(shard, taker.by.stream);
-        let spends = if is_behind { self.core.paging.pace.spends() } else { Spends::Nothing };
-        let cap = sizes::cap_in_flight(spends, self.core.paging.slack, high);
-        let cautious = match spends {
-            Spends::Nothing => false,
-            // Waits keep from being found out how streams share the device. Where that cannot be, places go by what is
-            // free once no more may be created.
-            Spends::Little => reserved + want.rounded <= cap || self.core.paging.pace.may_find_out(),
-            Spends::Much => true,
-        };
-        let first = if cautious { When::Now } else { When::BehindWait };
+        let is_cautious = instead_of_waiting.is_some();
+        let first = if is_cautious { When::Now } else { When::BehindWait };
         let way = match is_large {
             true => self.block_way(taker, first, false),
             // What is ready behind bytes that are still in use serves before a new page does.
@@ -81,7 +74,7 @@ impl Pager<'_> {
         if way.is_some() {
             return way;
         }
-        if cautious {
+        if let Some(cap) = instead_of_waiting {
             let way = is_large.then(|| self.window_way(taker, When::Now, 0)).flatten();
             let most = left(cap, reserved);
             let way = way.or_else(|| self.grow_home(taker, When::Now, most));
@@ -97,7 +90,7 @@ impl Pager<'_> {
             let way = way.or_else(|| self.other_slab_way(taker));
             return way.or_else(|| self.block_way(taker, behind, false));
         }
-        let way = cautious.then(|| self.block_way(taker, behind, true)).flatten();
+        let way = is_cautious.then(|| self.block_way(taker, behind, true)).flatten();
         let way = way.or_else(|| self.window_way(taker, behind, room));
         way.or_else(|| self.grow_home(taker, behind, room))
     }
@@ -106,7 +99,7 @@ impl Pager<'_> {
     /// matters. Costs a look at each stream that is behind, and at each free block if one is.
     pub(crate) fn is_behind(&mut self, home: ShardId, stream: StreamId) -> bool {
         let is_behind = |point: Point| point.stream != stream && self.core.pending.is_behind(point);
-        self.core.paging.growth == Growth::Balanced
+        self.core.paging.governor.asks_whether_behind()
             && self.shards.with(home, |home| {
                 home.memory.guards.seen.latest_points().any(is_behind) && home.memory.free_points().any(is_behind)
             })
@@ -169,7 +162,10 @@ impl Pager<'_> {
     pub(crate) fn page_sizes(&self, side: Side, bytes: u64) -> Vec<u64> {
         let cap = match side {
             Side::Small => sizes::least(self.core.granularity()),
-            Side::Large => sizes::page_cap(self.core.headroom.with_asked() + bytes, self.core.granularity()),
+            Side::Large => {
+                let reserved = self.core.headroom.with_asked() + bytes;
+                self.core.paging.governor.page_bytes(reserved, self.core.granularity())
+            }
         };
         sizes::created(bytes, cap).collect()
     }

@@ -135,10 +135,11 @@ impl Run<'_> {
         if self.core.traits_of(home).source != Source::Pages {
             return;
         }
-        self.core.paging.pace.look(streams.iter().map(|at| Point { stream: at.stream, tick: at.reached }), time);
+        let mut reached = streams.iter().map(|at| Point { stream: at.stream, tick: at.reached });
+        self.core.paging.governor.look(&mut reached, time);
         for (at, tick) in streams.iter().filter_map(|at| Some((at, at.closed?))) {
             let granted = self.shards.with(home, |home| home.memory.guards.seen.new_grants_to(at.stream));
-            self.core.paging.pace.mark(Point { stream: at.stream, tick }, at.reached >= tick, granted);
+            self.core.paging.governor.mark(Point { stream: at.stream, tick }, at.reached >= tick, granted);
         }
     }
 
