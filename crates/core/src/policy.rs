@@ -1,6 +1,6 @@
 //! The policies: the rules for where blocks are placed and what is kept.
 //!
-//! What the rest of the core needs to know of a policy it reads in its [`Traits`], instead of asking which one it is.
+//! The rest of the core asks where the memory of a policy comes from, its [`Backing`], and not which policy it is.
 //! All climb one ladder, in `plan/rung.rs`. Memory of `classic` and `direct` comes in segments (`plan/segments.rs`);
 //! [`paged`](crate::paged) has its own ways.
 
@@ -66,15 +66,9 @@ impl Growth {
     }
 }
 
-/// What sets a policy apart, for the rest of the core.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Traits {
-    pub(crate) source: Source,
-}
-
 /// Where memory for blocks comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Source {
+pub(crate) enum Backing {
     /// Segments.
     Segments,
     /// Ranges of addresses that grow by pages.
@@ -83,10 +77,10 @@ pub(crate) enum Source {
     Pages,
 }
 
-impl Traits {
+impl Backing {
     /// Returns whether a stream is synchronised before pages of it are unmapped, as PyTorch does.
-    pub(crate) fn synchronizes(&self) -> bool {
-        self.source == Source::Ranges
+    pub(crate) fn synchronizes(self) -> bool {
+        self == Backing::Ranges
     }
 }
 
@@ -132,12 +126,12 @@ impl Policy {
 
     /// Returns whether the device must have virtual memory.
     pub fn needs_pages(self) -> bool {
-        self.traits().source != Source::Segments
+        self.backing() != Backing::Segments
     }
 
     /// Returns whether free memory is gathered page by page, as `paged` does.
     pub fn moves_pages(self) -> bool {
-        self.traits().source == Source::Pages
+        self.backing() == Backing::Pages
     }
 
     /// Returns the share of what was ever live by which more may be reserved, for a policy that bounds it.
@@ -158,13 +152,13 @@ impl Policy {
         self != Policy::Direct
     }
 
-    pub(crate) fn traits(self) -> Traits {
-        let source = match self {
-            Policy::Classic(Segments::Expandable) => Source::Ranges,
-            Policy::Paged { .. } => Source::Pages,
-            Policy::Classic(_) | Policy::Direct => Source::Segments,
-        };
-        Traits { source }
+    /// Returns where its memory comes from.
+    pub(crate) fn backing(self) -> Backing {
+        match self {
+            Policy::Classic(Segments::Expandable) => Backing::Ranges,
+            Policy::Paged { .. } => Backing::Pages,
+            Policy::Classic(_) | Policy::Direct => Backing::Segments,
+        }
     }
 }
 

@@ -181,7 +181,8 @@ pub struct SlackStats {
 /// `growth:balanced` creates pages rather than have streams wait for each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Sharing {
-    /// No time has passed, or none is told (where the application closes ticks): pages are created.
+    /// Nobody asks (`growth:tight`), no time has passed, or none is told (where the application closes ticks). Then
+    /// `growth:balanced` creates pages.
     #[default]
     Untold,
     /// Too little was seen so far: streams wait, unless that goes on for long.

@@ -20,7 +20,7 @@ use crate::ids::{PageId, Place, PoolId, ShardId, Slot};
 use crate::looks;
 use crate::memory::Rules;
 use crate::meter::Peaks;
-use crate::policy::{Source, Traits};
+use crate::policy::Backing;
 use crate::segment::Role;
 use crate::settings::Settings;
 use crate::shard::{SegmentView, Shard};
@@ -95,7 +95,7 @@ pub struct DeviceFacts {
 /// The device-wide half of the decisions.
 pub struct Coordinator {
     pub(crate) settings: Settings,
-    pub(crate) traits: Traits,
+    pub(crate) backing: Backing,
     pub(crate) sizes: Sizes,
     /// What holds instead in pools with a source of their own.
     pub(crate) sourced: Sourced,
@@ -144,7 +144,7 @@ impl Coordinator {
         Self {
             sizes: Sizes::new(&settings),
             sourced: Sourced::under(&settings),
-            traits: settings.policy.traits(),
+            backing: settings.policy.backing(),
             paging: Paging::new(settings.policy),
             settings,
             facts,
@@ -196,7 +196,7 @@ impl Coordinator {
 
     /// Returns when a stream may have memory again that it freed, at whatever address it used it.
     pub(crate) fn reuse_anywhere(&self) -> Reuse {
-        match self.facts.pages.filter(|_| self.traits.source == Source::Pages) {
+        match self.facts.pages.filter(|_| self.backing == Backing::Pages) {
             Some(pages) => self.facts.reuse.max(pages.alias_reuse),
             None => self.facts.reuse,
         }
@@ -318,7 +318,7 @@ impl Coordinator {
 
     /// Returns what the `paged` policy has done so far.
     pub fn page_stats(&self) -> PageStats {
-        if self.traits.source != Source::Pages {
+        if self.backing != Backing::Pages {
             return PageStats::default();
         }
         let shadows = self.paging.windows.mappings() as u64;

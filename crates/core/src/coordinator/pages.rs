@@ -3,7 +3,7 @@
 use super::{Coordinator, Shards};
 use crate::ids::{PageId, Place, ShardId};
 use crate::memory::least_to_map;
-use crate::policy::Source;
+use crate::policy::Backing;
 use crate::segment::{Mapping, Role};
 use crate::size::Want;
 
@@ -15,8 +15,8 @@ impl Coordinator {
 
     /// Returns the bytes of a page: of classic's expandable segments, or under `paged` the unit of all pages.
     pub(crate) fn page_bytes(&self, want: &Want) -> u64 {
-        match self.traits.source {
-            Source::Pages => self.granularity(),
+        match self.backing {
+            Backing::Pages => self.granularity(),
             _ => self.sizes.page_bytes(want.side, self.granularity()),
         }
     }
@@ -44,7 +44,7 @@ impl Coordinator {
     /// Returns the bytes that the driver has to give for a request that nothing free serves: PyTorch's `alloc_size`, or
     /// in expandable segments no more than what is missing.
     pub(crate) fn needed_for(&self, shard: ShardId, want: &Want, shards: &mut dyn Shards) -> u64 {
-        if self.traits_of(shard).source == Source::Ranges && self.settings.shorter_pages {
+        if self.backing_of(shard) == Backing::Ranges && self.settings.shorter_pages {
             let unit = self.unit_of(want);
             return shards.with(shard, |shard| least_to_map(&shard.memory, want, unit));
         }

@@ -12,7 +12,7 @@ use millpond_backend::{StreamId, Tick};
 use super::{Coordinator, Shards};
 use crate::ids::{PoolId, ShardId, Side};
 use crate::looks;
-use crate::policy::{Policy, Source, Traits};
+use crate::policy::{Backing, Policy};
 use crate::settings::{PoolFlags, Settings};
 use crate::size::Sizes;
 use crate::stats::PoolStats;
@@ -24,7 +24,7 @@ use crate::stats::PoolStats;
 /// memory is neither mapped a second time nor used by other streams.
 pub(crate) struct Sourced {
     settings: Settings,
-    traits: Traits,
+    backing: Backing,
     sizes: Sizes,
 }
 
@@ -33,7 +33,7 @@ impl Sourced {
     pub(crate) fn under(settings: &Settings) -> Self {
         // PyTorch's own policy, as it is without any configuration.
         let settings = settings.clone().with_policy(Policy::default());
-        Self { traits: settings.policy.traits(), sizes: Sizes::new(&settings), settings }
+        Self { backing: settings.policy.backing(), sizes: Sizes::new(&settings), settings }
     }
 }
 
@@ -145,7 +145,7 @@ impl Coordinator {
 
     /// Returns whether a shard is the home of all streams of its pool.
     pub(crate) fn is_shared(&self, id: ShardId) -> bool {
-        self.traits_of(id).source == Source::Pages
+        self.backing_of(id) == Backing::Pages
     }
 
     /// Gives a shard of the stream that has no memory, and whose private pool has no references, to another private
@@ -263,9 +263,9 @@ impl Coordinator {
         if self.has_source(pool) { &self.sourced.settings } else { &self.settings }
     }
 
-    /// Returns the traits of the policy that serves requests of a shard.
-    pub(crate) fn traits_of(&self, shard: ShardId) -> Traits {
-        if self.has_source(self.pool_of(shard)) { self.sourced.traits } else { self.traits }
+    /// Returns where the memory of a shard comes from.
+    pub(crate) fn backing_of(&self, shard: ShardId) -> Backing {
+        if self.has_source(self.pool_of(shard)) { self.sourced.backing } else { self.backing }
     }
 
     /// Returns the rounding rules for segments of a shard.

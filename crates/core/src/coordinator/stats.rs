@@ -10,7 +10,7 @@ use super::{Coordinator, Shards};
 use crate::ids::{PoolId, ShardId, Side};
 use crate::looks;
 use crate::meter::{COUNTERS, Counter, EVERY_COUNTER, NONE, Peaks, each, has_shortage};
-use crate::policy::Source;
+use crate::policy::Backing;
 use crate::shard::Grant;
 use crate::stats::{MemoryStats, PinnedBy, SlackStats, StatByPool};
 
@@ -74,7 +74,7 @@ impl Coordinator {
     /// Forgets how much was live, if the program that had it live is over: the cache is emptied, and no more is live
     /// than the slack of what was. The next one may need far less.
     pub(crate) fn begin_anew(&mut self, shards: &mut dyn Shards) {
-        if self.traits.source != Source::Pages {
+        if self.backing != Backing::Pages {
             return;
         }
         self.settle_all(shards);
@@ -230,7 +230,7 @@ impl Coordinator {
     /// Does the work of [`slack_stats`](Self::slack_stats) where all shards are settled.
     pub(crate) fn beyond_slack(&self, shards: &mut dyn Shards) -> SlackStats {
         let most_live_bytes = self.most_live();
-        let is_bounded = self.traits.source == Source::Pages;
+        let is_bounded = self.backing == Backing::Pages;
         // Each pool has its own slack, as its memory serves no other.
         let bound_bytes = is_bounded.then(|| match self.pools.has_private() {
             false => self.paging.bound(most_live_bytes),

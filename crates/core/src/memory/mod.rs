@@ -27,7 +27,7 @@ use crate::block::{Block, Blocks, State};
 use crate::ids::{BlockId, ShardId, Side, Slot};
 use crate::index::{FreeIndex, Key};
 use crate::plant::Planted;
-use crate::policy::Source;
+use crate::policy::Backing;
 use crate::segment::Segments;
 use crate::settings::{PoolFlags, Scrub, Settings, Ties};
 use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
@@ -66,12 +66,12 @@ pub(crate) struct Rules {
 
 impl Rules {
     pub(crate) fn new(settings: &Settings, reuse: Reuse) -> Self {
-        let source = settings.policy.traits().source;
+        let source = settings.policy.backing();
         Self {
             max_split: settings.max_split(),
             non_split_rounding: settings.max_non_split_rounding(),
-            expandable: source == Source::Ranges,
-            moves_pages: source == Source::Pages,
+            expandable: source == Backing::Ranges,
+            moves_pages: source == Backing::Pages,
             caches: settings.policy.caches(),
             splits: settings.policy.caches(),
             slack: settings.policy.slack_of_segments(),

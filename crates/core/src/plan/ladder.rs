@@ -11,7 +11,7 @@ use crate::ids::PoolId;
 use crate::plan::phase::{Phase, Turned};
 use crate::plan::step::Step;
 use crate::plan::{Allowance, Goal};
-use crate::policy::{Policy, Segments, Source};
+use crate::policy::{Backing, Policy, Segments};
 use crate::shard::Grant;
 use alloc::vec::Vec;
 
@@ -20,7 +20,7 @@ impl Run<'_> {
     pub(crate) fn first_rung(&mut self) -> Rung {
         match self.plan.request.goal {
             Goal::Allocate(shard, _) => {
-                self.plan.gathers = self.core.traits_of(shard).source == Source::Pages;
+                self.plan.gathers = self.core.backing_of(shard) == Backing::Pages;
                 Rung::Search
             }
             Goal::EmptyCache | Goal::EmptyPool(_) | Goal::Trim(_) => Rung::FlushAll,

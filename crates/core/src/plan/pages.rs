@@ -17,7 +17,7 @@ use crate::paged::{Pager, Taker, Times, Way};
 use crate::plan::phase::{Phase, Turned};
 use crate::plan::step::Step;
 use crate::plan::{Allowance, Goal};
-use crate::policy::Source;
+use crate::policy::Backing;
 use crate::shard::Grant;
 use alloc::boxed::Box;
 
@@ -132,7 +132,7 @@ impl Run<'_> {
     /// those of which a tick was closed then. What they do in other homes counts once those ask.
     pub(crate) fn note_pace(&mut self, streams: &[Polled], time: Option<u64>) {
         let (Some(time), Goal::Allocate(home, _)) = (time, self.plan.request.goal) else { return };
-        if self.core.traits_of(home).source != Source::Pages {
+        if self.core.backing_of(home) != Backing::Pages {
             return;
         }
         let mut reached = streams.iter().map(|at| Point { stream: at.stream, tick: at.reached });

@@ -4,7 +4,7 @@ use super::Run;
 use super::report::{FreeRange, Pin, Relief, Report};
 use crate::governor::sizes;
 use crate::ids::{PageId, PoolId, ShardId, Side};
-use crate::policy::Source;
+use crate::policy::Backing;
 use crate::shard::{BlockState, SegmentView};
 use crate::size::Want;
 use crate::units::align_up;
@@ -54,7 +54,7 @@ impl Run<'_> {
         let allocated: u64 = allocated.map(|block| block.size).sum();
         let total_bytes = self.core.headroom.total_bytes();
         let most = self.core.limit().map_or(total_bytes, |limit| limit.min(total_bytes));
-        let moves_pages = self.core.traits_of(shard).source == Source::Pages;
+        let moves_pages = self.core.backing_of(shard) == Backing::Pages;
         let mut report = Report {
             requested_bytes: want.requested,
             tried_bytes: match self.core.facts.pages {
@@ -104,8 +104,8 @@ impl Run<'_> {
         Lack {
             reserved: report.reserved_bytes,
             // Where an expandable segment grows, free memory in front counts, which goes back with all other.
-            needed: match self.core.traits_of(shard).source {
-                Source::Ranges => report.tried_bytes.max(align_up(want.rounded, self.core.granularity())),
+            needed: match self.core.backing_of(shard) {
+                Backing::Ranges => report.tried_bytes.max(align_up(want.rounded, self.core.granularity())),
                 _ => report.tried_bytes,
             },
             bound: if report.rejected { Some(self.core.throw_above().min(limit.unwrap_or(total))) } else { limit },
@@ -127,7 +127,7 @@ impl Run<'_> {
         let own = self.core.pool_of(of);
         let counts = |pool: PoolId| {
             let is_of_use = lack.bound.is_some() || self.is_supplied_alike(pool, own);
-            let is_gathered = pool == own && self.core.traits_of(of).source == Source::Pages;
+            let is_gathered = pool == own && self.core.backing_of(of) == Backing::Pages;
             is_of_use && (!self.core.pools.is_held(pool) || is_gathered)
         };
         let pinned: BTreeSet<PageId> = layout.iter().flat_map(live_pages).collect();

@@ -12,7 +12,7 @@ use super::{Allowance, Plan};
 use crate::coordinator::{Coordinator, Shards};
 use crate::memory::Requester;
 use crate::paged::Times;
-use crate::policy::Source;
+use crate::policy::Backing;
 use crate::shard::Grant;
 
 /// A plan with what it works on: the books of the coordinator, and the shards.
@@ -50,7 +50,7 @@ impl Coordinator {
     /// Returns whether plans for homes may have the device asked [before they begin](Self::answer).
     pub fn asks_first(&self) -> bool {
         let is_calm = self.pending.waiters() == 0 && !self.turns.has_queue();
-        self.traits.source == Source::Pages && is_calm && !self.pending.has_captures()
+        self.backing == Backing::Pages && is_calm && !self.pending.has_captures()
     }
 
     /// Serves a request that missed in a home if the device's answer shows a free block, which it does in most cases.

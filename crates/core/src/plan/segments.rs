@@ -17,7 +17,7 @@ use crate::plan::Allowance;
 use crate::plan::phase::{Asked, Phase, Reserve, Turned};
 use crate::plan::phase::{Extension, Purpose};
 use crate::plan::step::{Outcome, Step};
-use crate::policy::Source;
+use crate::policy::Backing;
 use crate::size::exact_segment;
 use crate::units::QUANTUM;
 
@@ -46,7 +46,7 @@ impl Run<'_> {
         if !self.core.headroom.admits(bytes, self.plan.request.allowance.most()) {
             return attempt.refused().turn();
         }
-        if self.core.traits_of(shard).source == Source::Ranges {
+        if self.core.backing_of(shard) == Backing::Ranges {
             return self.extend(None, attempt);
         }
         self.new_segment(shard, bytes, attempt)
@@ -153,7 +153,7 @@ impl Run<'_> {
         };
         arrival.page_bytes = self.core.page_bytes(&want);
         arrival.has_windows = matches!(addresses, Addresses::Windows(_));
-        if self.core.traits.source == Source::Pages {
+        if self.core.backing == Backing::Pages {
             // Homes have memory of both sides, and new memory is on the large one.
             arrival.side = Side::Large;
         }

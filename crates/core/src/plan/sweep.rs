@@ -62,7 +62,7 @@ impl Run<'_> {
         let done = excess == 0;
         let has_pages = self.shards.with(shard, |s| s.memory.whole_pages(block).is_some());
         let is_captured = self.core.pending.is_captured(self.core.stream_of(shard));
-        if has_pages && self.core.traits.synchronizes() && sweep.stage == Stage::Next && !done && !is_captured {
+        if has_pages && self.core.backing.synchronizes() && sweep.stage == Stage::Next && !done && !is_captured {
             // PyTorch unmaps once the stream has come to an end.
             sweep.stage = Stage::Synchronized;
             return Phase::Sweep(sweep).after(Step::Synchronize(self.core.stream_of(shard)));
@@ -77,7 +77,7 @@ impl Run<'_> {
                 .chain([s.memory.blocks[block].last_point()])
                 .collect::<Points>()
         });
-        let is_unsynchronized = is_captured && has_pages && self.core.traits.synchronizes();
+        let is_unsynchronized = is_captured && has_pages && self.core.backing.synchronizes();
         if done || is_unsynchronized || !last_uses.iter().all(|point| self.core.pending.is_reached(point)) {
             // Work that was never submitted, or is being captured, may still touch it: it stays cached.
             self.shards.with(shard, |s| s.memory.unclaim(block, self.plan.request.clocks));
@@ -158,7 +158,7 @@ impl Run<'_> {
                 shard.memory.guards.points_of(&shard.memory.blocks[block]).iter().for_each(&mut add);
                 (shard.memory.blocks[block].last_point(), shard.memory.whole_pages(block).is_some())
             });
-            if !has_pages || !self.core.traits.synchronizes() {
+            if !has_pages || !self.core.backing.synchronizes() {
                 add(last_use);
             }
         }
@@ -197,7 +197,7 @@ impl Run<'_> {
     /// each shard if there is such a pool.
     pub(crate) fn empty_pools_that_are_over(&mut self, is_scarce: bool, attempt: Rung) -> Option<Turned> {
         let own = self.core.pool_of(self.plan.request.allocation().0);
-        let is_at_hand = !self.core.traits.synchronizes() && !self.core.pending.has_captures();
+        let is_at_hand = !self.core.backing.synchronizes() && !self.core.pending.has_captures();
         let may = is_scarce || (own != PoolId::DEFAULT && self.core.pools.has_over() && is_at_hand);
         if !may || self.plan.emptied_pools >= Some(is_scarce) {
             return None;
