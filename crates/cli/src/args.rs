@@ -1,7 +1,7 @@
 //! The command line: the commands, and what all of them have. The arguments of a command, and the pages that its
 //! `--help` prints, are beside it.
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
 use crate::commands::bench::{self, BenchArgs};
 use crate::commands::completions::{self, CompletionsArgs};
@@ -14,6 +14,7 @@ use crate::commands::replay::{self, ReplayArgs};
 use crate::commands::report::{self, ReportArgs};
 use crate::commands::sameness::{self, SamenessArgs};
 use crate::commands::tune::{self, TuneArgs};
+use crate::output::Format;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -52,15 +53,6 @@ pub(crate) struct Args {
     pub(crate) wide: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-/// How results are printed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Format {
-    /// Tables for people
-    Text,
-    /// One JSON value a line
-    Json,
 }
 
 /// The command to run.

@@ -7,7 +7,8 @@ use millpond::Error;
 use millpond::text::with_causes;
 use millpond_backend::BackendError;
 
-use crate::interrupt;
+/// The exit code of a command that was ended by Ctrl-C: 128 and the number of the signal.
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// A failure, described in a sentence that says what to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,7 +42,7 @@ impl Failure {
             Self::Input(_) => 2,
             Self::Device(_) => 3,
             Self::OutOfMemory(_) => 4,
-            Self::Interrupted => interrupt::EXIT_CODE,
+            Self::Interrupted => INTERRUPTED,
         })
     }
 }

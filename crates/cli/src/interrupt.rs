@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, INTERRUPTED};
 
 static PRESSED: AtomicBool = AtomicBool::new(false);
 static CAUGHT: AtomicBool = AtomicBool::new(false);
@@ -54,7 +54,7 @@ fn ignored() -> u64 {
 fn pressed() {
     if PRESSED.swap(true, Ordering::Relaxed) {
         millpond_trace::remove_unfinished_files();
-        std::process::exit(i32::from(EXIT_CODE));
+        std::process::exit(i32::from(INTERRUPTED));
     }
 }
 
@@ -71,9 +71,6 @@ fn end(signal: i32) {
 pub(crate) fn catch() {
     CAUGHT.store(true, Ordering::Relaxed);
 }
-
-/// The exit code of a command that was ended by Ctrl-C: 128 and the number of the signal.
-pub(crate) const EXIT_CODE: u8 = 130;
 
 /// Returns whether Ctrl-C was pressed.
 pub(crate) fn is_pressed() -> bool {

@@ -12,10 +12,10 @@ mod quantity;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 
-use crate::args::{Args, Command, Format};
-use crate::output::Output;
+use crate::args::{Args, Command};
+use crate::output::{Format, Output};
 
 fn main() -> ExitCode {
     interrupt::watch();
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         Command::Sameness(args) => commands::sameness::run(&args, &mut output),
         Command::Conformance(args) => commands::conformance::run(&args, &mut output),
         Command::Tune(args) => commands::tune::run(&args, &mut output),
-        Command::Completions(args) => commands::completions::run(&args, &mut output),
+        Command::Completions(args) => commands::completions::run(&args, &mut Args::command(), &mut output),
     };
     // What was printed before a failure is shown before it, and a full disk is not reported as success.
     match result.and(output.finish()) {

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use millpond_trace::Limits;
+
 pub(crate) use millpond_any::options::parse_bytes;
 
 /// Sets limits by a text: `KEY=N,...`, where a limit that is not named stays, or `none`. The first limit is a size.
@@ -53,6 +55,19 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     let time = number.parse::<u64>().ok().and_then(|number| number.checked_mul(millis));
     let time = time.filter(|millis| *millis > 0).map(Duration::from_millis);
     time.ok_or_else(|| format!("`{text}` is no time: write a whole number above 0 with ms, s, m or h, such as 20s"))
+}
+
+/// Parses `none`, or `KEY=N,...`, where every limit that is not named keeps its default.
+///
+/// # Errors
+///
+/// Returns a message that names what is accepted if the text is something else.
+pub(crate) fn parse_limits(text: &str) -> Result<Limits, String> {
+    let mut limits = Limits::default();
+    let Limits { text_bytes, expansion, events, streams } = &mut limits;
+    let all = &mut [("text_bytes", text_bytes), ("expansion", expansion), ("events", events), ("streams", streams)];
+    set_limits(text, all)?;
+    Ok(limits)
 }
 
 /// Formats a duration in the unit that suits it, with about three digits.

@@ -1,9 +1,8 @@
 //! `millpond completions`: scripts that complete the arguments of the command in a shell.
 
-use clap::{CommandFactory as _, ValueEnum};
+use clap::ValueEnum;
 use clap_complete::Shell as Known;
 
-use crate::args::Args;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -30,19 +29,19 @@ enum Shell {
     Fish,
 }
 
-/// Prints the script of a shell.
+/// Prints the script of a shell for a command.
 ///
 /// # Errors
 ///
 /// Never: output that cannot be written is told at the end.
-pub(crate) fn run(args: &CompletionsArgs, output: &mut Output) -> Result<(), Failure> {
+pub(crate) fn run(args: &CompletionsArgs, command: &mut clap::Command, output: &mut Output) -> Result<(), Failure> {
     let shell = match args.shell {
         Shell::Bash => Known::Bash,
         Shell::Zsh => Known::Zsh,
         Shell::Fish => Known::Fish,
     };
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Args::command(), "millpond", &mut script);
+    clap_complete::generate(shell, command, "millpond", &mut script);
     output.script(&String::from_utf8_lossy(&script));
     Ok(())
 }

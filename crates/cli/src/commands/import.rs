@@ -9,10 +9,10 @@ use millpond_trace::Limits;
 use serde::Serialize;
 
 use super::name_of;
-use super::replay::parse_limits;
 use crate::failure::Failure;
 use crate::files::{self, Standard, shown};
 use crate::output::{Align, Output, Table};
+use crate::quantity::parse_limits;
 
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\

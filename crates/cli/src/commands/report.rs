@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use clap::value_parser;
 use millpond_trace::Limits;
 
-use super::replay::{LifeArgs, Limit, PatternChoice, ReplayArgs, draw, parse_limits, pattern_help};
+use super::replay::{LifeArgs, Limit, PatternChoice, ReplayArgs, draw, pattern_help};
 use crate::devices::SIMULATED;
 use crate::failure::Failure;
 use crate::files::shown;
 use crate::output::Output;
+use crate::quantity::parse_limits;
 
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\

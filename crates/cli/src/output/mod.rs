@@ -7,15 +7,24 @@ mod wrap;
 
 use std::io::{self, ErrorKind, Write as _};
 
+use clap::ValueEnum;
 use console::Term;
 use serde::Serialize;
 
-use crate::args::Format;
 use crate::failure::Failure;
 
 pub(crate) use style::{Paint, Style, written};
 pub(crate) use table::{Align, Table};
 pub(crate) use wrap::{WIDTH, hanging, wrapped};
+
+/// How results are printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Format {
+    /// Tables for people
+    Text,
+    /// One JSON value a line
+    Json,
+}
 
 /// Results, on standard output.
 ///

@@ -3,6 +3,7 @@
 mod args;
 mod record;
 mod soak;
+mod totals;
 
 pub(crate) use args::{ConformanceArgs, HELP};
 
@@ -45,7 +46,7 @@ pub(crate) fn run(args: &ConformanceArgs, output: &mut Output) -> Result<(), Fai
             let so_far = if output.is_json() { String::new() } else { tally.render(output) };
             progress.aside(|| output.text(&so_far));
             tell(&format!("error: {}", Failure::Interrupted));
-            std::process::exit(i32::from(interrupt::EXIT_CODE));
+            std::process::exit(i32::from(crate::failure::INTERRUPTED));
         }
     });
     drop(progress);
@@ -185,7 +186,7 @@ fn table<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Format;
+    use crate::output::Format;
 
     fn result(name: &str, outcome: Outcome) -> ScenarioResult {
         ScenarioResult { name: name.into(), outcome, took: Duration::from_micros(10) }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::soak::Totals;
+use super::totals::Totals;
 use crate::failure::Failure;
 use crate::files;
 use crate::quantity::format_time;

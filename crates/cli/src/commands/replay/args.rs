@@ -7,8 +7,9 @@ use clap::value_parser;
 use millpond_trace::Limits;
 
 use super::life::LifeArgs;
-use super::{Limit, PatternChoice, parse_limits, pattern_help, snapshot};
+use super::{Limit, PatternChoice, pattern_help, snapshot};
 use crate::devices::device_help;
+use crate::quantity::parse_limits;
 use crate::quantity::parse_time;
 
 /// Returns what `--help` prints behind the arguments.

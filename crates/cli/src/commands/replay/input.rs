@@ -13,7 +13,6 @@ use crate::failure::Failure;
 use crate::files::{self, shown};
 use crate::names::{closest, suggestion};
 use crate::output::tell;
-use crate::quantity::set_limits;
 
 /// How a replay has a recording read in another way.
 const WAYS: Ways = Ways { limits: "--trace-limits", device: "`millpond import --device N`" };
@@ -197,22 +196,10 @@ fn advised(error: &TraceError) -> String {
     }
 }
 
-/// Parses `none`, or `KEY=N,...`, where every limit that is not named keeps its default.
-///
-/// # Errors
-///
-/// Returns a message that names what is accepted if the text is something else.
-pub(crate) fn parse_limits(text: &str) -> Result<Limits, String> {
-    let mut limits = Limits::default();
-    let Limits { text_bytes, expansion, events, streams } = &mut limits;
-    let all = &mut [("text_bytes", text_bytes), ("expansion", expansion), ("events", events), ("streams", streams)];
-    set_limits(text, all)?;
-    Ok(limits)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quantity::parse_limits;
 
     fn names(text: &str) -> Vec<String> {
         let choice = PatternChoice::parse(text).expect(text);

@@ -80,7 +80,8 @@ impl Report {
         }
         let heads = COLUMNS.map(|column| (column.head, column.align));
         let mut table = Table::new(&heads).ranked(&ranks());
-        self.rows.iter().for_each(|row| table.row(row.cells(&self.layout)));
+        let cells = |row| COLUMNS.iter().map(|column| column.cell(row, &self.layout)).collect();
+        self.rows.iter().for_each(|row| table.row(cells(row)));
         totals(&self.rows, self.layout.compare).into_iter().for_each(|cells| table.row(cells));
         let table = if self.markdown { table.markdown() } else { output.table(&table) };
         let details: String = self.rows.iter().map(|row| row.details(output)).collect();

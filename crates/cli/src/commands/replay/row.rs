@@ -12,7 +12,6 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::ReplayArgs;
-use super::columns::{COLUMNS, Layout};
 use super::{Done, variant};
 use crate::devices::UsageRow;
 use crate::output::{Align, Output, Table};
@@ -253,11 +252,6 @@ impl Row {
             memory_usage: usage.filter(|_| args.summary).map(UsageRow::new),
             stats: args.stats.then(values),
         }
-    }
-
-    /// Returns the cells below [`COLUMNS`].
-    pub(super) fn cells(&self, layout: &Layout) -> Vec<String> {
-        COLUMNS.iter().map(|column| column.cell(self, layout)).collect()
     }
 
     /// Returns the summary and the statistics that were asked for, each under its own title.

@@ -6,8 +6,9 @@ use clap::value_parser;
 use millpond_replay::tune::Budget;
 use millpond_trace::Limits;
 
-use crate::commands::replay::{Limit, PatternChoice, parse_limits};
+use crate::commands::replay::{Limit, PatternChoice};
 use crate::devices::device_help;
+use crate::quantity::parse_limits;
 use crate::quantity::parse_time;
 
 /// What `--help` prints behind the arguments.
