@@ -21,7 +21,6 @@
 mod error;
 mod grammar;
 mod keys;
-mod value;
 
 #[cfg(test)]
 mod tests;

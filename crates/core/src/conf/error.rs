@@ -3,8 +3,6 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::keys;
-
 /// An error in a configuration text, with its position.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("at byte {position}: {kind}")]
@@ -26,10 +24,12 @@ impl ConfError {
 #[non_exhaustive]
 pub enum ConfErrorKind {
     /// A key that neither PyTorch nor Millpond has.
-    #[error("unknown key `{key}`; the keys are {}", keys::names().collect::<Vec<_>>().join(", "))]
+    #[error("unknown key `{key}`; the keys are {}", known.join(", "))]
     UnknownKey {
         /// The word found.
         key: String,
+        /// All keys.
+        known: Vec<&'static str>,
     },
     /// A key named twice, so that the text would contradict itself.
     #[error("`{key}` is set a second time (first at byte {first}); set it once")]

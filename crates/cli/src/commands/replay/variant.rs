@@ -122,7 +122,7 @@ fn configured(base: Options, text: Option<&str>, look_up: impl Fn(&str) -> Optio
 fn explain(origin: &str, text: &str, error: &ConfError) -> String {
     let before = text.get(..error.position).unwrap_or(text).chars().count();
     let mut message = format!("{origin}: {error}");
-    if let ConfErrorKind::UnknownKey { key } = &error.kind {
+    if let ConfErrorKind::UnknownKey { key, .. } = &error.kind {
         message += &suggestion(key, conf::keys());
     }
     if !text.contains(char::is_control) {
