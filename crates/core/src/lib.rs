@@ -9,14 +9,12 @@ mod books;
 pub mod conf;
 mod coordinator;
 mod governor;
-mod heap;
 mod ids;
 mod index;
 #[cfg(feature = "plant")]
 pub mod looks;
 #[cfg(not(feature = "plant"))]
 mod looks;
-mod mapped;
 mod memory;
 mod meter;
 mod paged;
@@ -26,7 +24,6 @@ pub mod plant;
 #[cfg(not(feature = "plant"))]
 #[expect(unreachable_pub, reason = "public where bugs can be planted")]
 mod plant;
-mod policy;
 mod segment;
 pub mod settings;
 mod shard;

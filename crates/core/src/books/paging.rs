@@ -10,7 +10,7 @@ use super::Windows;
 use crate::governor::sizes::Slack;
 use crate::governor::{self, Governor};
 use crate::ids::{BlockId, ShardId};
-use crate::policy::{Growth, Policy};
+use crate::settings::{Growth, Policy};
 use crate::stats::PageStats;
 
 /// What `paged` remembers about the whole device.

@@ -1,4 +1,17 @@
-//! Which plans hold something that others may be short of, and which wait for their turn: see `plan/turn.rs`.
+//! The queue of plans that wait for their turn: it keeps plans that run at the same time from disturbing each other
+//! where memory is short.
+//!
+//! Most plans run side by side. A plan that is about to be refused may not rely on what it sees then: another plan may
+//! hold memory that it will not need, or be about to give some back, and a third may take what the plan itself
+//! released. So the plan takes a place in a queue. While the queue is not empty, a plan that has claimed nothing takes
+//! a place of its own there before it claims or asks for anything; a plan that has claimed something goes on to its
+//! end. The first in the queue looks again whenever another plan has finished something. Once no other plan holds
+//! anything, it goes through the last part of its ladder alone: it sees what it would see if there were one lock around
+//! every request, as in PyTorch. Cached blocks are handed out and taken back all the while.
+//!
+//! Every wait here is for a plan that holds something, or for one that is earlier in the queue. Plans that hold
+//! something never wait here. A plan enters the queue at most once for each rung, and the number of rungs is bounded.
+//! So each plan has its turn after a bounded number of driver calls and of waits for the device by the plans before it.
 
 use alloc::collections::VecDeque;
 

@@ -17,8 +17,7 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, Reuse, StreamId};
 
 use super::{Coordinator, Shards};
-use crate::block::LastUse;
-use crate::block::State;
+use crate::block::{LastUse, State};
 use crate::ids::{BlockId, PoolId, ShardId};
 use crate::meter::SplitChange;
 use crate::shard::{Grant, Mark, Shard, Spot};

@@ -12,8 +12,7 @@ use millpond_backend::{StreamId, Tick};
 use super::{Coordinator, Shards};
 use crate::ids::{PoolId, ShardId, Side};
 use crate::looks;
-use crate::policy::{Backing, Policy};
-use crate::settings::{PoolFlags, Settings};
+use crate::settings::{Backing, Policy, PoolFlags, Settings};
 use crate::size::Sizes;
 use crate::stats::PoolStats;
 

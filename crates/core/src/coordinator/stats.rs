@@ -10,7 +10,7 @@ use super::{Coordinator, Shards};
 use crate::ids::{PoolId, ShardId, Side};
 use crate::looks;
 use crate::meter::{COUNTERS, Counter, EVERY_COUNTER, NONE, Peaks, each, has_shortage};
-use crate::policy::Backing;
+use crate::settings::Backing;
 use crate::shard::Grant;
 use crate::stats::{MemoryStats, PinnedBy, SlackStats, StatByPool};
 

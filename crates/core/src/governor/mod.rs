@@ -1,7 +1,8 @@
 //! How much memory `paged` creates, and how large its pages are.
 //!
 //! A [`Governor`] works like a congestion controller: it is told numbers and asked for numbers. It sees no block, no
-//! shard and no plan. [`Fixed`] is the baseline of every comparison. [`Adaptive`] finds out how streams share the device.
+//! shard and no plan. [`Fixed`] is the baseline of every comparison. [`Adaptive`] finds out how streams share the
+//! device.
 
 mod adaptive;
 mod fixed;
@@ -11,13 +12,12 @@ pub(crate) mod sizes;
 use alloc::boxed::Box;
 use core::fmt;
 
-use millpond_backend::{Point, StreamId, Tick};
-
 use adaptive::Adaptive;
 use fixed::Fixed;
+use millpond_backend::{Point, StreamId, Tick};
 use sizes::Slack;
 
-use crate::policy::Growth;
+use crate::settings::Growth;
 use crate::stats::Sharing;
 
 /// What is known when a request needs memory. All numbers are bytes.

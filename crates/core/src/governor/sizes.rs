@@ -90,7 +90,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::policy::Policy;
+    use crate::settings::Policy;
 
     #[test]
     fn pages_grow_with_the_program() {

@@ -1,6 +1,6 @@
-//! Blocks that a plan holds while the driver works: addresses being mapped, pages being unmapped, segments being given
-//! back. A claimed block is in no index, so that no other thread can take it meanwhile. Also which cached memory could
-//! go back to the driver.
+//! What arrives, and what a plan holds while the driver works: addresses being mapped, pages being unmapped, segments
+//! being given back, and parts of free blocks, which another thread may have had since the plan saw them. A claimed
+//! block is in no free list, so no other thread can take it meanwhile. Also which cached memory could go back.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -8,10 +8,14 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, Reuse, StreamId};
 
 use super::Memory;
-use crate::block::LastUse;
-use crate::block::{Block, State};
-use crate::ids::{BlockId, SegmentId, Side, Slot};
+use crate::block::{Block, LastUse, State};
+use crate::books::Points;
+use crate::ids::{BlockId, PageId, Place, SegmentId, Side, Slot};
+use crate::index::FreeIndex;
+use crate::segment::{Mapping, Mappings, Role, Segment};
+use crate::settings::Ties;
 use crate::size::Want;
+use crate::units::QUANTUM;
 
 impl Memory {
     /// Takes a free block out of the index.
@@ -274,5 +278,329 @@ impl Memory {
             }
         };
         unreached.map(releasable).sum()
+    }
+}
+
+/// A free block at home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Tile {
+    pub(crate) block: BlockId,
+    pub(crate) side: Side,
+    /// Whether a part of it may be guarded.
+    pub(crate) is_marked: bool,
+    pub(crate) slot: Slot,
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    /// Up to which point it was used, unless it is marked.
+    pub(crate) point: Point,
+    /// Its number in the [list by place](Memory::list_by_place) that it comes from, if it does.
+    pub(crate) number: Option<u32>,
+}
+
+/// Free memory that a plan has claimed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Claimed {
+    pub(crate) block: BlockId,
+    /// The points up to which it was used. The plan has its stream come after them.
+    pub(crate) points: Points,
+    /// Whether it was never used.
+    pub(crate) is_fresh: bool,
+}
+
+impl Memory {
+    /// Returns the free blocks of the large side, by slot and offset, as they were when they were
+    /// [listed](Self::list_by_place) last.
+    pub(crate) fn tiles_by_place(&self) -> impl Iterator<Item = Tile> {
+        (0..).zip(self.by_place.blocks()).map(|(number, block)| Tile { number: Some(number), ..self.tile(block) })
+    }
+
+    pub(crate) fn tile(&self, id: BlockId) -> Tile {
+        let block = &self.blocks[id];
+        let is_marked = block.used_elsewhere;
+        let Block { side, slot, offset: begin, .. } = *block;
+        let (end, point) = (block.end(), self.blocks[id].last_point());
+        Tile { block: id, side, is_marked, slot, begin, end, point, number: None }
+    }
+
+    /// Returns the free blocks of the large side with at least `bytes` bytes, the smallest first.
+    pub(crate) fn tiles_at_least(&self, bytes: u64) -> impl Iterator<Item = Tile> {
+        self.tiles_in(&self.pools[Side::Large.index()].free, bytes)
+    }
+
+    /// Returns the free blocks in slabs of a stream with at least `bytes` bytes, the smallest first.
+    pub(crate) fn small_tiles_at_least(&self, bytes: u64, stream: StreamId) -> impl Iterator<Item = Tile> {
+        self.slabs.of(stream).into_iter().flat_map(move |index| self.tiles_in(index, bytes))
+    }
+
+    /// Returns the free blocks in slabs of any stream with at least `bytes` bytes.
+    pub(crate) fn any_small_tiles_at_least(&self, bytes: u64) -> impl Iterator<Item = Tile> {
+        self.slabs.each().flat_map(move |index| self.tiles_in(index, bytes))
+    }
+
+    /// Returns the free blocks of an index that have pages. What is free in a segment is not claimed in part.
+    fn tiles_in(&self, index: &FreeIndex, bytes: u64) -> impl Iterator<Item = Tile> {
+        let free = index.iter_from(bytes);
+        let fits = move |id: &BlockId| self.blocks[*id].size >= bytes && self.blocks[*id].expandable;
+        free.filter(fits).map(|id| self.tile(id))
+    }
+
+    /// Returns the free blocks of the large side that have a whole slab, the smallest first.
+    pub(crate) fn slabs(&self) -> impl Iterator<Item = Tile> {
+        self.tiles_at_least(self.rules.slab).filter(|tile| self.slab_in((tile.begin, tile.end)).is_some())
+    }
+
+    /// Returns whether a block is free on a side.
+    #[inline(always)]
+    pub(crate) fn is_free_on(&self, id: BlockId, side: Side) -> bool {
+        (self.blocks[id].state, self.blocks[id].side) == (State::Free, side)
+    }
+
+    /// Claims a part of a free block for a small one: of the small side, or of the large side in one slab, all of which
+    /// becomes the stream's. Returns what [`claim_part`](Self::claim_part) does.
+    pub(crate) fn claim_small(&mut self, tile: &Tile, stream: StreamId) -> Option<Claimed> {
+        let (slab, part) = (self.rules.slab, (tile.begin, tile.end));
+        if tile.side == Side::Small {
+            return self.cut_out(tile, part).map(|block| self.claimed(block));
+        }
+        let begin = tile.begin / slab * slab;
+        let whole = self.cut_out(tile, (begin, begin + slab))?;
+        self.becomes_slab(whole, stream);
+        let age = self.blocks[whole].age;
+        let block = self.carve(whole, part.0, part.1 - part.0, [age; 2]);
+        Some(self.claimed(block))
+    }
+
+    /// Claims a part of a free block; what is left of the block stays free. Takes the guards off that part alone: who
+    /// gets the rest waits for the rest's own. Returns `None` if another thread has taken it meanwhile.
+    pub(crate) fn claim_part(&mut self, tile: &Tile, begin: u64, end: u64) -> Option<Claimed> {
+        self.cut_out(tile, (begin, end)).map(|block| self.claimed(block))
+    }
+
+    /// Claims a part of a free block, if that is as it was seen. Another thread may have taken and freed it in between:
+    /// whoever claims it learns of that use.
+    fn cut_out(&mut self, tile: &Tile, (begin, end): (u64, u64)) -> Option<BlockId> {
+        let block = &self.blocks[tile.block];
+        let (is_inside, age) = (block.offset <= begin && end <= block.end(), block.age);
+        if !self.is_free_on(tile.block, tile.side) || block.slot != tile.slot || !is_inside {
+            return None;
+        }
+        self.claim(tile.block);
+        Some(self.carve(tile.block, begin, end - begin, [age; 2]))
+    }
+
+    /// Takes the guards off a claimed block, and returns it with them.
+    pub(crate) fn claimed(&mut self, block: BlockId) -> Claimed {
+        let points = self.guards.take(&mut self.blocks[block]);
+        let is_fresh = points.is_empty() && self.blocks[block].last_use.is_never();
+        Claimed { block, points, is_fresh }
+    }
+
+    /// Gives a claim back: the memory is free again, for whoever comes after its uses.
+    pub(crate) fn give_back(&mut self, claimed: Claimed, clocks: [u64; 2]) {
+        let (id, points) = (claimed.block, claimed.points);
+        match points.only() {
+            Some(Point { stream, tick }) => {
+                let block = &mut self.blocks[id];
+                (block.user, block.last_use) = (stream, LastUse::at(tick));
+            }
+            None => self.guards.put(&mut self.blocks[id], points),
+        }
+        self.unclaim(id, clocks);
+    }
+}
+
+/// A segment as the coordinator hands it to a shard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) id: SegmentId,
+    pub(crate) base: u64,
+    pub(crate) bytes: u64,
+    pub(crate) side: Side,
+    /// The page size in bytes, or 0 for a plain segment.
+    pub(crate) page_bytes: u64,
+    pub(crate) shared: bool,
+    /// Whether the addresses are for windows.
+    pub(crate) has_windows: bool,
+}
+
+impl Memory {
+    /// Adds a segment. Its one block is claimed for the plan that asked for it, so that no other plan can take it
+    /// first. The block of a range without memory is unmapped instead, and every plan may use it.
+    pub(crate) fn adopt(&mut self, slot: Slot, arrival: Arrival) -> BlockId {
+        let Arrival { id, base, bytes, side, page_bytes, shared, has_windows } = arrival;
+        let rank = match self.rules.ties {
+            Ties::Birth => self.next_rank,
+            Ties::Address => base / QUANTUM,
+        };
+        self.next_rank += bytes / QUANTUM;
+        let is_range = page_bytes != 0;
+        let first = self.blocks.insert(Block {
+            size: bytes,
+            slot,
+            user: self.stream,
+            state: if is_range { State::Unmapped } else { State::Claimed },
+            side,
+            expandable: is_range,
+            ..Block::VACANT
+        });
+        let mappings = Mappings::default();
+        let segment = Segment { id, base, rank, bytes, side, first, page_bytes, shared, has_windows, mappings };
+        self.segments.fulfil(slot, segment);
+        if is_range {
+            self.list_unmapped(first);
+        } else {
+            self.note_foreign(slot, 0, bytes);
+        }
+        first
+    }
+
+    /// Removes a range as [`forget`](Self::forget) does, if it still has this number and no memory. Returns its length
+    /// if it did.
+    pub(crate) fn forget_empty(&mut self, slot: Slot, id: SegmentId) -> Option<u64> {
+        let empty = self.segments.get(slot).filter(|segment| {
+            let first = &self.blocks[segment.first];
+            let is_bare = first.state == State::Unmapped && !first.is_split();
+            segment.id == id && is_bare && segment.mappings.is_empty()
+        });
+        let bytes = empty?.bytes;
+        self.forget(slot);
+        Some(bytes)
+    }
+
+    /// Removes a segment whose one block is claimed, or a range whose one block is unmapped. Its slot stays reserved
+    /// until it is [vacated](crate::segment::Segments::vacate), so that no other segment gets it while the driver call
+    /// is under way.
+    pub(crate) fn forget(&mut self, slot: Slot) -> SegmentId {
+        let &Segment { id, first, .. } = &self.segments[slot];
+        let block = &self.blocks[first];
+        assert!(!block.is_split(), "{id} is given back in pieces: {block:?}");
+        match block.state {
+            State::Claimed => {}
+            State::Unmapped => self.unlist_unmapped(first),
+            other => panic!("{id} is given back while its block is {other:?}"),
+        }
+        self.blocks.remove(first);
+        self.segments.withdraw(slot);
+        self.note_foreign(slot, 0, u64::MAX);
+        id
+    }
+
+    /// Notes that a page is mapped at a place.
+    ///
+    /// # Panics
+    ///
+    /// If another page is mapped there.
+    pub(crate) fn page_mapped(&mut self, at: Place, mapping: Mapping) {
+        if mapping.role == Role::Home {
+            self.note_foreign(at.slot, at.offset, mapping.bytes);
+        }
+        let before = self.segments[at.slot].mappings.insert(at.offset, mapping);
+        assert_eq!(before, None, "page {} is mapped over another one at {at:?}", mapping.page.0);
+    }
+
+    /// Forgets the mapping of a page.
+    ///
+    /// # Panics
+    ///
+    /// If the page is not mapped there.
+    pub(crate) fn page_unmapped(&mut self, at: Place, page: PageId) {
+        let mapping = self.segments[at.slot].mappings.remove(at.offset);
+        assert!(mapping.is_some_and(|m| m.page == page), "page {} is not mapped at {at:?}: {mapping:?}", page.0);
+        if mapping.is_some_and(|mapping| mapping.role == Role::Home) {
+            self.forget_list();
+        }
+    }
+
+    /// Returns every mapping with its place, by slot and offset.
+    pub(crate) fn mappings(&self) -> Vec<(Place, Mapping)> {
+        let in_segment = |(slot, segment): (Slot, &Segment)| {
+            let place = |offset| Place { shard: self.id, slot, offset };
+            segment.mappings.iter().map(|(offset, &mapping)| (place(offset), mapping)).collect::<Vec<_>>()
+        };
+        self.segments.iter().flat_map(in_segment).collect()
+    }
+
+    /// Returns the whole pages inside a block of an expandable segment, as offset and bytes.
+    pub(crate) fn whole_pages(&self, id: BlockId) -> Option<(u64, u64)> {
+        let mut pages = self.pages_in(id);
+        let (begin, first) = pages.next()?;
+        let end = pages.last().map_or(begin + first.bytes, |(at, last)| at + last.bytes);
+        Some((begin, end - begin))
+    }
+
+    /// Returns the pages that lie wholly inside a block, in order.
+    pub(crate) fn pages_in(&self, id: BlockId) -> impl Iterator<Item = (u64, Mapping)> {
+        let block = &self.blocks[id];
+        self.segments[block.slot].mappings.within(block.offset, block.end())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millpond_backend::{Reuse, StreamId};
+
+    use super::*;
+    use crate::ids::{PageId, PoolId, ShardId};
+    use crate::memory::Rules;
+    use crate::memory::home::tests::{OWN, SMALL, free, want, with_gaps};
+    use crate::segment::{Mapping, Role};
+    use crate::settings::{Growth, Policy, Settings};
+    use crate::shard::Shard;
+    use crate::units::MIB;
+
+    #[test]
+    fn a_part_is_claimed_only_of_free_memory_of_the_large_side() {
+        let (mut shard, _, ids) = with_gaps(&[4, 4, 8]);
+        for (block, begin, end) in [(ids[0], 2, 5), (ids[1], 4, 8), (ids[2], 6, 10), (ids[2], 8, 18)] {
+            let tile = shard.memory.tile(block);
+            assert_eq!(shard.memory.claim_part(&tile, begin * MIB, end * MIB), None, "{begin} to {end}");
+        }
+        let elsewhere = Tile { slot: Slot(9), ..shard.memory.tile(ids[2]) };
+        assert_eq!(shard.memory.claim_part(&elsewhere, 8 * MIB, 10 * MIB), None, "another range");
+        let block = shard.take_slab(&want(SMALL), 0, OWN).expect("a slab").block;
+        free(&mut shard, block, 4);
+        let slab = shard.take_slab(&want(SMALL), 0, OWN).expect("a slab");
+        let rest = shard.memory.slabs.iter().next().expect("the rest of the slab");
+        let rest = Tile { side: Side::Large, ..shard.memory.tile(rest) };
+        assert_eq!(shard.memory.claim_part(&rest, rest.begin, rest.end), None, "{slab:?}");
+    }
+
+    const RANGE: SegmentId = SegmentId(7);
+
+    /// Returns a shard with one range, in which nothing is mapped.
+    fn with_range() -> (Shard, Slot) {
+        let settings = Settings { policy: Policy::paged(Growth::Tight), ..Settings::default() };
+        let mut shard = Shard::new(ShardId(0), StreamId(0), PoolId::default(), Rules::new(&settings, Reuse::InOrder));
+        let slot = shard.memory.segments.promise();
+        let (side, page_bytes) = (Side::Large, 2 << 20);
+        shard.memory.adopt(
+            slot,
+            Arrival { id: RANGE, base: 0, bytes: 64 << 20, side, page_bytes, shared: true, has_windows: false },
+        );
+        (shard, slot)
+    }
+
+    #[test]
+    fn a_range_without_memory_is_forgotten() {
+        let (mut shard, slot) = with_range();
+        assert_eq!(shard.memory.forget_empty(slot, RANGE), Some(64 << 20));
+        assert!(shard.memory.segments.get(slot).is_none());
+    }
+
+    /// Another range may have got the slot of the one that was emptied.
+    #[test]
+    fn a_range_of_another_number_stays() {
+        let (mut shard, slot) = with_range();
+        assert_eq!(shard.memory.forget_empty(slot, SegmentId(6)), None);
+        assert_eq!(shard.memory.segments[slot].id, RANGE);
+    }
+
+    /// A page whose work is not over stays mapped at its old place, although the block there is unmapped.
+    #[test]
+    fn a_range_with_an_old_mapping_stays() {
+        let (mut shard, slot) = with_range();
+        let old = Mapping { page: PageId(0), birth: 0, bytes: 2 << 20, role: Role::Home };
+        shard.memory.segments[slot].mappings.insert(0, old);
+        assert_eq!(shard.memory.forget_empty(slot, RANGE), None);
     }
 }

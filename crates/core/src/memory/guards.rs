@@ -14,8 +14,7 @@ use millpond_backend::{Point, Reuse, StreamId, Tick};
 
 use super::Rules;
 use super::seen::Seen;
-use crate::block::LastUse;
-use crate::block::{Block, Blocks, State};
+use crate::block::{Block, Blocks, LastUse, State};
 use crate::books::Points;
 use crate::ids::{BlockId, Side, Slot};
 use crate::looks;

@@ -3,8 +3,7 @@
 use core::mem;
 
 use super::Memory;
-use crate::block::LastUse;
-use crate::block::{Block, State};
+use crate::block::{Block, LastUse, State};
 use crate::ids::{BlockId, Side};
 use crate::meter::SplitChange;
 use crate::plant::Plant;

@@ -8,8 +8,7 @@ use alloc::vec::Vec;
 use millpond_backend::Point;
 
 use super::Memory;
-use crate::block::LastUse;
-use crate::block::State;
+use crate::block::{LastUse, State};
 use crate::books::Points;
 use crate::ids::{BlockId, Slot};
 

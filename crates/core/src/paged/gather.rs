@@ -5,14 +5,11 @@ use alloc::vec::Vec;
 
 use super::Pager;
 use super::idle::{IdlePages, memory_of};
-use super::pieces::Stretch;
-use super::pieces::{self, Aim, Chosen, First, Gap};
-use super::taker::Taker;
-use super::tiles::Tiles;
+use super::pieces::{self, Aim, Chosen, First, Gap, Stretch};
+use super::taker::{Taker, Tiles};
 use crate::books::Part;
 use crate::governor::sizes;
-use crate::ids::WindowId;
-use crate::ids::{Place, ShardId, Side, Slot};
+use crate::ids::{Place, ShardId, Side, Slot, WindowId};
 use crate::memory::Tile;
 use crate::shard::Shard;
 

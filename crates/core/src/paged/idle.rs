@@ -4,10 +4,9 @@ use alloc::vec::Vec;
 
 use super::Pager;
 use super::pieces::Stretch;
-use super::tiles::Tiles;
+use super::taker::Tiles;
 use crate::books::{Window, Windows};
-use crate::ids::WindowId;
-use crate::ids::{PageId, Place, ShardId};
+use crate::ids::{PageId, Place, ShardId, WindowId};
 use crate::looks;
 use crate::memory::Ends;
 

@@ -7,12 +7,9 @@ use millpond_backend::{Point, StreamId, Tick};
 
 use super::Pager;
 use super::pieces::Stretch;
-use super::taker::{Taker, When};
-use super::tiles::Tiles;
+use super::taker::{Taker, Tiles, When};
 use crate::block::LastUse;
-use crate::books::Addresses;
-use crate::books::PageCall;
-use crate::books::{Part, Points};
+use crate::books::{Addresses, PageCall, Part, Points};
 use crate::coordinator::Shards;
 use crate::ids::{BlockId, PageId, Place, ShardId, Side, Slot};
 use crate::memory::{Claimed, Ground, Growth};

@@ -7,10 +7,8 @@ use super::Pager;
 use super::gather::Gathered;
 use super::idle::{IdlePages, Run, memory_of};
 use super::job::{Job, Making, Rear, Target};
-use crate::books::PageCall;
-use crate::books::Part;
-use crate::ids::WindowId;
-use crate::ids::{BlockId, PageId, Place, ShardId, Slot};
+use crate::books::{PageCall, Part};
+use crate::ids::{BlockId, PageId, Place, ShardId, Slot, WindowId};
 
 impl Pager<'_> {
     /// Returns a part of a kept window of a shard that is long enough and whose memory is free, in the oldest window

@@ -19,18 +19,17 @@
 
 use alloc::vec::Vec;
 
+use millpond_backend::{Point, StreamId};
+
 use super::Pager;
 use super::gather::Gathered;
 use super::job::{Job, Target, Way};
 use super::taker::{Taker, When};
 use crate::books::Addresses;
-use crate::governor::sizes;
-use crate::governor::{Creation, Situation};
+use crate::governor::{Creation, Situation, sizes};
 use crate::ids::{ShardId, Side};
 use crate::memory::Tile;
-use crate::size::Want;
-use crate::size::exact_segment;
-use millpond_backend::{Point, StreamId};
+use crate::size::{Want, exact_segment};
 
 /// The number of times that the addresses of a stream may be as many as the device has bytes.
 const RANGES_MAX: u64 = 36;

@@ -7,24 +7,23 @@ mod ladder;
 mod pages;
 pub(crate) mod phase;
 mod refusal;
-mod report;
 mod run;
 mod rung;
 mod segments;
 pub(crate) mod step;
 pub(crate) mod sweep;
-pub(crate) mod turn;
 
 use millpond_backend::{StreamId, Tick};
+use phase::Phase;
 
 use crate::books::Standing;
-pub use crate::books::{PageCall, Polled};
 use crate::ids::{PoolId, ShardId};
-pub(crate) use crate::paged::{Knows, Times};
 use crate::size::Want;
-use phase::Phase;
-pub use report::{FreeRange, Pin, Relief, Report};
+
+pub use crate::books::{PageCall, Polled};
+pub(crate) use crate::paged::{Knows, Times};
 pub(crate) use run::Run;
+pub use step::{FreeRange, Pin, Relief, Report};
 pub use step::{Outcome, Step};
 
 /// What a plan is for.

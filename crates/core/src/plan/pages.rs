@@ -1,25 +1,19 @@
 //! One attempt to serve a request that missed: what attempts learn, the rungs of the ladder that are those of `paged`
 //! alone, and what an attempt does.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId};
 
-use super::Run;
-use super::phase::{Asked, Purpose};
+use super::phase::{Asked, Phase, Purpose, Turned};
 use super::rung::{Attempt, Rung};
-use super::step::Outcome;
-use crate::books::Addresses;
-use crate::books::PageCall;
-use crate::books::Polled;
-use crate::paged::Job;
-use crate::paged::{Pager, Taker, Times, Way};
-use crate::plan::phase::{Phase, Turned};
-use crate::plan::step::Step;
-use crate::plan::{Allowance, Goal};
-use crate::policy::Backing;
+use super::step::{Outcome, Step};
+use super::{Allowance, Goal, Run};
+use crate::books::{Addresses, PageCall, Polled};
+use crate::paged::{Job, Pager, Taker, Times, Way};
+use crate::settings::Backing;
 use crate::shard::Grant;
-use alloc::boxed::Box;
 
 impl Run<'_> {
     /// Returns whether nothing has happened in the home since the request missed there, the first time it is asked.

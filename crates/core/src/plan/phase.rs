@@ -2,18 +2,17 @@
 //! for, which are made in batches.
 
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::Run;
 use super::rung::Rung;
 use super::step::Step;
-use crate::books::Addresses;
-use crate::books::PageCall;
+use crate::books::{Addresses, PageCall};
 use crate::coordinator::Shards;
 use crate::ids::{BlockId, SegmentId, ShardId, Slot};
 use crate::paged::Job;
 use crate::segment::Role;
-use alloc::collections::VecDeque;
 
 /// Where a plan is between two steps. Each phase owns what belongs to it, so that no phase reads what another left.
 ///

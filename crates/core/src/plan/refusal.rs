@@ -1,15 +1,17 @@
 //! What is reported of a request that is refused.
 
+use alloc::collections::BTreeSet;
+
+use millpond_backend::Reuse;
+
 use super::Run;
-use super::report::{FreeRange, Pin, Relief, Report};
+use super::step::{FreeRange, Pin, Relief, Report};
 use crate::governor::sizes;
 use crate::ids::{PageId, PoolId, ShardId, Side};
-use crate::policy::Backing;
+use crate::settings::Backing;
 use crate::shard::{BlockState, SegmentView};
 use crate::size::Want;
 use crate::units::align_up;
-use alloc::collections::BTreeSet;
-use millpond_backend::Reuse;
 
 /// What a refused request lacks. Sizes are in bytes.
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,7 @@ use super::{Allowance, Plan};
 use crate::coordinator::{Coordinator, Shards};
 use crate::memory::Requester;
 use crate::paged::Times;
-use crate::policy::Backing;
+use crate::settings::Backing;
 use crate::shard::Grant;
 
 /// A plan with what it works on: the books of the coordinator, and the shards.

@@ -1,7 +1,7 @@
 //! The ladder: what a plan tries for a request that missed, rung by rung, and for memory that goes back.
 //!
 //! That of policies that take segments from the driver, `classic` and `direct`, is PyTorch's, with one rung of our own:
-//! a plan that would be refused first takes its turn (see `plan/turn.rs`), and climbs the rest alone.
+//! a plan that would be refused first takes its turn (see `books/turns.rs`), and climbs the rest alone.
 //!
 //! ```text
 //! Search ─▶ Collect ─▶ Grow(First) ─▶ Turn ─▶ Oversize ─▶ Grow(AfterOversize) ─▶ Flush ─▶ SearchAgain

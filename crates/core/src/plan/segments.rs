@@ -7,17 +7,15 @@
 use alloc::boxed::Box;
 
 use super::Run;
+use super::phase::{Asked, Extension, Phase, Purpose, Reserve, Turned};
 use super::rung::Rung;
+use super::step::{Outcome, Step};
 use crate::block::LastUse;
-use crate::books::Addresses;
-use crate::books::PageCall;
+use crate::books::{Addresses, PageCall};
 use crate::ids::{BlockId, Place, PoolId, SegmentId, ShardId, Side};
 use crate::memory::{Arrival, Extend, Growing};
 use crate::plan::Allowance;
-use crate::plan::phase::{Asked, Phase, Reserve, Turned};
-use crate::plan::phase::{Extension, Purpose};
-use crate::plan::step::{Outcome, Step};
-use crate::policy::Backing;
+use crate::settings::Backing;
 use crate::size::exact_segment;
 use crate::units::QUANTUM;
 

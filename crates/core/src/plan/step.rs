@@ -1,14 +1,14 @@
-//! What a plan asks its shell to do, and the outcomes that the shell reports.
+//! What a plan asks its shell to do, the outcomes that the shell reports, and the numbers that explain a refusal.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId, Tick};
 
-use super::report::Report;
 use crate::books::{PageCall, Polled};
-use crate::ids::{ShardId, Slot};
+use crate::ids::{PoolId, SegmentId, ShardId, Slot};
 use crate::shard::Grant;
+use crate::stats::{SlackStats, WasteLedger};
 
 /// What the shell is to do next for a plan. After every step but the ends ([`Grant`](Step::Grant),
 /// [`Lend`](Step::Lend), [`Refuse`](Step::Refuse), [`Done`](Step::Done)) the shell reports an [`Outcome`].
@@ -137,4 +137,125 @@ pub enum Outcome {
     Left(Option<u64>),
     /// The waits are queued. This tick of the waiting stream covers them.
     Waits(Tick),
+}
+
+/// A block that keeps a free range from growing or from going back to the driver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pin {
+    /// The offset in the segment at which it starts, in bytes.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub size: u64,
+    /// The bytes that the program asked for.
+    pub requested: u64,
+    /// Whether it is freed already and waits for a point.
+    pub waiting: bool,
+}
+
+/// A free range of memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FreeRange {
+    /// The stream that the range belongs to.
+    pub stream: StreamId,
+    /// The segment that the range is in.
+    pub segment: SegmentId,
+    /// The offset in the segment at which it starts, in bytes.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// The neighbouring blocks that are in use or wait for a point: at most one before and one behind.
+    pub pinned_by: Vec<Pin>,
+}
+
+/// Something that would make room for a refused request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Relief {
+    /// The bytes that come free by it, in whole segments and pages.
+    pub bytes: u64,
+    /// Whether the request is served then for certain, if nothing else changes and the driver gives what it has got
+    /// back. `false` where that cannot be known.
+    pub serves: bool,
+}
+
+/// The facts in an out-of-memory error. All sizes are in bytes, taken after the retries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// The bytes that the program asked for.
+    pub requested_bytes: u64,
+    /// What the driver was asked for: the segment, which PyTorch's message gives as the size that was tried. In
+    /// expandable segments it is what is missing; under `paged`, which asks for no segments, the request in whole pages
+    /// of the smallest size.
+    pub tried_bytes: u64,
+    /// The stream of the request.
+    pub stream: StreamId,
+    /// The pool of the request.
+    pub pool: PoolId,
+    /// The limit on reserved bytes, if there is one ("allowed").
+    pub limit_bytes: Option<u64>,
+    /// All bytes of the device.
+    pub total_bytes: u64,
+    /// The bytes in blocks that the program holds ("allocated").
+    pub allocated_bytes: u64,
+    /// The bytes taken from the driver.
+    pub reserved_bytes: u64,
+    /// The ledger of where the reserved bytes are.
+    pub ledger: WasteLedger,
+    /// The largest free range of any stream.
+    pub largest_free: Option<FreeRange>,
+    /// The largest free range of the request's own stream, pool and side, which alone could serve it.
+    pub largest_usable: Option<FreeRange>,
+    /// The bytes that `empty_cache` would give back now.
+    pub empty_cache_frees: u64,
+    /// The bytes in free pages and free segments whose last use is not known to be over. What is used by work that was
+    /// never submitted stays cached.
+    pub unreached_bytes: u64,
+    /// The bytes that become free once the points that they wait for are reached.
+    pub waiting_frees: u64,
+    /// What comes free once nothing waits for the device any more, on any stream.
+    pub by_waiting: Relief,
+    /// Whether a free block of its own stream serves the request then, without that anything has to go back first.
+    pub fits_after_waits: bool,
+    /// What comes free once private pools have no references, but for the pool of the request, and the device is done
+    /// with it.
+    pub by_dropping_pools: Relief,
+    /// The bytes of those whose last use is not known to be over.
+    pub unreached_in_pools: u64,
+    /// What `empty_cache` frees for a request that was refused before anything was tried, if the device is done with
+    /// it; nothing otherwise, as the allocator has done that itself.
+    pub by_emptying: Relief,
+    /// The bytes in free blocks of private pools, which PyTorch's message gives as allocated there.
+    pub in_private_pools: u64,
+    /// What is reserved beyond the slack, and the work that may be the reason.
+    pub slack: SlackStats,
+    /// Whether a stream gets memory that it was the last to use again without a wait.
+    pub reuses_in_order: bool,
+    /// Whether free pages of every stream serve the request, because the policy is `paged`, and the pool has no source
+    /// of its own.
+    pub moves_pages: bool,
+    /// Whether the segments of the pool come from a source of its own, rather than from the driver.
+    pub has_source: bool,
+    /// The shortest range of addresses that the request needed and there were none for, where as many bytes as it needs
+    /// are not allocated: what is free in several places cannot be joined without addresses.
+    pub refused_addresses: Option<u64>,
+    /// Whether `throw_on_cudamalloc_oom` refused the request before anything was tried.
+    pub rejected: bool,
+}
+
+impl Report {
+    /// Returns the bytes that could be released or gathered at once.
+    pub fn idle_bytes(&self) -> u64 {
+        self.empty_cache_frees.saturating_sub(self.unreached_bytes)
+    }
+
+    /// Returns the bytes that have to come free for the request. With pages, the idle pages of every stream serve it;
+    /// other policies would have to release them first, which the last retry has done.
+    pub fn missing_bytes(&self) -> u64 {
+        self.tried_bytes.saturating_sub(if self.moves_pages { self.idle_bytes() } else { 0 })
+    }
+
+    /// Returns by how many bytes the limit is too low for the request; 0 if it is not the reason for the refusal.
+    pub fn beyond_limit_bytes(&self) -> u64 {
+        let needed = self.reserved_bytes.saturating_add(self.missing_bytes());
+        self.limit_bytes.map_or(0, |limit| needed.saturating_sub(limit))
+    }
 }

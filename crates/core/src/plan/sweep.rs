@@ -5,13 +5,11 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::phase::Purpose;
-use super::phase::{Asked, Phase, Stage, Sweep, Turned};
+use super::phase::{Asked, Phase, Purpose, Stage, Sweep, Turned};
 use super::rung::Rung;
 use super::step::Step;
 use super::{Goal, Run};
-use crate::books::PageCall;
-use crate::books::Points;
+use crate::books::{PageCall, Points};
 use crate::coordinator::Shards;
 use crate::ids::{BlockId, Place, PoolId, ShardId, Side, Slot};
 use crate::plant::Plant;

@@ -7,8 +7,7 @@ use core::mem;
 use millpond_backend::{Reuse, StreamId, Tick};
 
 use super::Shard;
-use crate::block::LastUse;
-use crate::block::{Block, State};
+use crate::block::{Block, LastUse, State};
 use crate::books::Points;
 use crate::ids::{BlockId, Slot};
 

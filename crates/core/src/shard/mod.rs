@@ -4,10 +4,8 @@
 //! alone it reports: a miss, uses on other streams that have to be waited for, or room for a peak that ran out. The
 //! [`Coordinator`](crate::Coordinator) continues from there.
 
-mod check;
 mod free;
 mod put_off;
-mod serve;
 mod snug;
 mod spots;
 mod take;
@@ -18,19 +16,18 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId, Tick};
+use put_off::Swap;
+use snug::Snug;
 
-use crate::block::LastUse;
-use crate::block::State;
+use crate::block::{LastUse, State};
 use crate::books::Points;
 use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
+use crate::memory::{BEHIND_MAX, Memory, Panes, Requester, Rules};
 use crate::meter::{Counter, Meter, ROWS, Row};
 use crate::plant::Plant;
 use crate::settings::Scrub;
 
-use crate::memory::{BEHIND_MAX, Memory, Panes, Requester, Rules};
 pub use free::{Freed, Retired, Uses};
-use put_off::Swap;
-use snug::Snug;
 pub(crate) use spots::{Mark, Spot};
 pub use view::{BlockState, BlockView, PageView, SegmentView};
 

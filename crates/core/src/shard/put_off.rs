@@ -13,8 +13,7 @@
 use millpond_backend::{Point, StreamId, Tick};
 
 use super::{Grant, Shard};
-use crate::block::LastUse;
-use crate::block::{Block, State};
+use crate::block::{Block, LastUse, State};
 use crate::ids::{BlockId, Side, Slot};
 use crate::meter::SplitChange;
 use crate::size::Want;

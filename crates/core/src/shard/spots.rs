@@ -5,8 +5,7 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, StreamId};
 
 use super::{Grant, Shard};
-use crate::block::LastUse;
-use crate::block::{Block, State};
+use crate::block::{Block, LastUse, State};
 use crate::ids::{BlockId, SegmentId, ShardId, Side, Slot};
 use crate::memory::Memory;
 use crate::meter::SplitChange;

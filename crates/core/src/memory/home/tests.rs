@@ -10,10 +10,8 @@ use crate::ids::{PageId, Place, PoolId, SegmentId, ShardId};
 use crate::memory::{Arrival, Requester, Rules};
 use crate::segment::{Mapping, Role};
 use crate::settings::{self, Policy, Settings};
-use crate::shard::Freed;
-use crate::shard::{Grant, Shard};
-use crate::size::Sizes;
-use crate::size::Want;
+use crate::shard::{Freed, Grant, Shard};
+use crate::size::{Sizes, Want};
 use crate::units::MIB;
 
 pub(crate) const SMALL: u64 = MIB / 2;

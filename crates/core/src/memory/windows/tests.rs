@@ -7,8 +7,7 @@ use millpond_backend::{Point, StreamId, Tick};
 use super::*;
 use crate::memory::home::tests::{add_range, free, map, settle, want, with_gaps};
 use crate::segment::Role;
-use crate::shard::Freed;
-use crate::shard::{Grant, Shard};
+use crate::shard::{Freed, Grant, Shard};
 use crate::units::MIB;
 
 /// A shard with 4 MiB free, 2 in use and 6 free at home, and 64 MiB of addresses for windows.
