@@ -181,8 +181,7 @@ pub struct SlackStats {
 /// `growth:balanced` creates pages rather than have streams wait for each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Sharing {
-    /// Nobody asks (`growth:tight`), no time has passed, or none is told (where the application closes ticks). Then
-    /// `growth:balanced` creates pages.
+    /// No time has passed, or none is told (where the application closes ticks): pages are created.
     #[default]
     Untold,
     /// Too little was seen so far: streams wait, unless that goes on for long.

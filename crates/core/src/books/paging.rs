@@ -1,6 +1,5 @@
 //! What `paged` remembers about the whole device.
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -8,15 +7,17 @@ use millpond_backend::{Point, StreamId, Tick};
 
 use super::Windows;
 use crate::governor::sizes::Slack;
-use crate::governor::{self, Governor};
+use crate::governor::{Governor, Pace, governor};
 use crate::ids::{BlockId, ShardId};
 use crate::settings::{Growth, Policy};
 use crate::stats::PageStats;
 
 /// What `paged` remembers about the whole device.
 pub(crate) struct Paging {
-    slack: Slack,
-    pub(crate) governor: Box<dyn Governor>,
+    pub(crate) slack: Slack,
+    pub(crate) governor: &'static dyn Governor,
+    /// How streams share the device.
+    pub(crate) pace: Pace,
     pub(crate) windows: Windows,
     pub(crate) waited: Waited,
     /// Addresses that windows have lost, whose pages are being unmapped: the shard and the block.
@@ -34,7 +35,8 @@ impl Paging {
         let slack = Slack::new(slack);
         Self {
             slack,
-            governor: governor::governor(growth, slack),
+            governor: governor(growth),
+            pace: Pace::default(),
             windows: Windows::default(),
             waited: Waited::default(),
             ending: Vec::new(),

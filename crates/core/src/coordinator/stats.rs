@@ -246,7 +246,7 @@ impl Coordinator {
             beyond_bytes: bound_bytes.map_or(0, |bound| reserved.saturating_sub(bound)),
             pinned_bytes: pins.bytes,
             pinned_by: pins.by_stream.into_iter().map(pinned_by).collect(),
-            sharing: self.paging.governor.sharing(),
+            sharing: self.paging.pace.sharing(),
         }
     }
 

@@ -1,28 +1,30 @@
 //! How much memory `paged` creates, and how large its pages are.
 //!
 //! A [`Governor`] works like a congestion controller: it is told numbers and asked for numbers. It sees no block, no
-//! shard and no plan. [`Fixed`] is the baseline of every comparison. [`Adaptive`] finds out how streams share the
-//! device.
+//! shard and no plan. [`Fixed`] is the baseline of every comparison. [`Adaptive`] goes by how streams share the device,
+//! which [`Pace`] finds out.
 
 mod adaptive;
 mod fixed;
 mod pace;
 pub(crate) mod sizes;
 
-use alloc::boxed::Box;
 use core::fmt;
 
 use adaptive::Adaptive;
 use fixed::Fixed;
-use millpond_backend::{Point, StreamId, Tick};
 use sizes::Slack;
 
 use crate::settings::Growth;
 use crate::stats::Sharing;
 
-/// What is known when a request needs memory. All numbers are bytes.
+pub(crate) use pace::Pace;
+
+/// What is known when a request needs memory. Numbers are bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Situation {
+    /// How much more may be reserved than was ever live.
+    pub(crate) slack: Slack,
     /// What the request gets.
     pub(crate) wanted: u64,
     /// The most that was ever live in the request's pool, the request among it.
@@ -31,6 +33,10 @@ pub(crate) struct Situation {
     pub(crate) reserved: u64,
     /// Whether the device still uses free memory for which the request would have to wait.
     pub(crate) is_behind: bool,
+    /// How streams share the device, as far as that is known.
+    pub(crate) sharing: Sharing,
+    /// Whether that may still be found out.
+    pub(crate) may_find_out: bool,
 }
 
 /// How much may be created for a request. Both are numbers of reserved bytes.
@@ -45,27 +51,10 @@ pub(crate) struct Creation {
 /// What decides how much is created.
 pub(crate) trait Governor: fmt::Debug + Send + Sync {
     /// Returns whether [`Situation::is_behind`] matters, which costs a look at each free block to find out.
-    fn asks_whether_behind(&self) -> bool {
-        false
-    }
+    fn asks_whether_behind(&self) -> bool;
 
     /// Returns how much may be created for a request.
     fn creation(&self, situation: &Situation) -> Creation;
-
-    /// Takes in how far streams were at a time.
-    fn look(&mut self, _reached: &mut dyn Iterator<Item = Point>, _now: u64) {}
-
-    /// Notes that a number of blocks was granted to a stream since the last mark. The device does their work before it
-    /// reaches a tick, which is reached or not.
-    fn mark(&mut self, _point: Point, _is_reached: bool, _granted: u64) {}
-
-    /// Notes that a stream waits for others on the device. `covered` is a tick of it that covers the wait.
-    fn wait(&mut self, _stream: StreamId, _covered: Tick) {}
-
-    /// Returns how streams share the device, as far as that is known.
-    fn sharing(&self) -> Sharing {
-        Sharing::Untold
-    }
 
     /// Returns the largest page to create where this many bytes will be reserved.
     fn page_bytes(&self, reserved: u64, granularity: u64) -> u64 {
@@ -74,9 +63,45 @@ pub(crate) trait Governor: fmt::Debug + Send + Sync {
 }
 
 /// Returns the governor of a setting.
-pub(crate) fn governor(growth: Growth, slack: Slack) -> Box<dyn Governor> {
+pub(crate) fn governor(growth: Growth) -> &'static dyn Governor {
     match growth {
-        Growth::Tight => Box::new(Fixed::new(slack)),
-        Growth::Balanced => Box::new(Adaptive::new(slack)),
+        Growth::Tight => &Fixed,
+        Growth::Balanced => &Adaptive,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Policy;
+    use crate::units::MIB;
+
+    fn creation(growth: Growth, reserved: u64, is_behind: bool, sharing: Sharing, may_find_out: bool) -> Creation {
+        let slack = Slack::new(Policy::DEFAULT_SLACK);
+        let (wanted, high_live) = (MIB, 1024 * MIB);
+        governor(growth).creation(&Situation { slack, wanted, high_live, reserved, is_behind, sharing, may_find_out })
+    }
+
+    #[test]
+    fn under_tight_streams_wait_whatever_is_known() {
+        for sharing in [Sharing::Untold, Sharing::Unknown, Sharing::InTurn, Sharing::SideBySide] {
+            let [ahead, behind] = [false, true].map(|is| creation(Growth::Tight, 1024 * MIB, is, sharing, true));
+            assert_eq!((ahead, behind.instead_of_waiting), (behind, None), "{sharing:?}");
+        }
+    }
+
+    #[test]
+    fn under_balanced_memory_is_created_where_a_wait_would_cost_time() {
+        let most = |reserved, is_behind, sharing, may_find_out| {
+            let most = creation(Growth::Balanced, reserved * MIB, is_behind, sharing, may_find_out).instead_of_waiting;
+            most.map(|bytes| bytes / MIB)
+        };
+        assert_eq!(most(1024, false, Sharing::SideBySide, true), None, "there is nothing to wait for");
+        assert_eq!(most(1024, true, Sharing::SideBySide, true), Some(1544));
+        assert_eq!(most(1024, true, Sharing::Untold, false), Some(1544));
+        assert_eq!(most(1024, true, Sharing::InTurn, true), None, "a wait costs nothing");
+        assert_eq!(most(1024, true, Sharing::Unknown, false), Some(1056), "a little");
+        assert_eq!(most(1056, true, Sharing::Unknown, false), None, "nobody can find it out");
+        assert_eq!(most(1056, true, Sharing::Unknown, true), Some(1056), "waits would keep it from being found out");
     }
 }

@@ -45,17 +45,6 @@ const SIDE_BY_SIDE: f64 = 0.3;
 /// spent and the host is the limit, streams that run out of work look delayed.
 const IN_TURN: (f64, f64) = (0.5, 0.9);
 
-/// How much memory is spent so that streams do not wait for each other.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Spends {
-    /// None: streams wait.
-    Nothing,
-    /// As much as a small program needs, while nothing is known.
-    Little,
-    /// As much as streams that run side by side need.
-    Much,
-}
-
 /// A moment in the work of a stream.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
@@ -326,16 +315,6 @@ impl Pace {
             (self.sharing, self.agreed) = (new, 0);
         }
     }
-
-    /// Returns how much memory is spent so that streams do not wait for each other, while the device is behind. Where
-    /// nothing is found out it stays little: streams that are never seen to be busy together lose nothing by a wait.
-    pub(crate) fn spends(&self) -> Spends {
-        match self.sharing {
-            Sharing::Untold | Sharing::SideBySide => Spends::Much,
-            Sharing::InTurn => Spends::Nothing,
-            Sharing::Unknown => Spends::Little,
-        }
-    }
 }
 
 /// The least number of rows that say anything, and the most that are remembered.
@@ -475,13 +454,13 @@ mod tests {
             let mut world = World::new(side_by_side);
             world.work(&[0], 40);
             assert_eq!(world.pace.sharing(), Sharing::Unknown, "too little was seen");
-            assert_eq!(world.pace.spends(), Spends::Little);
+            assert_eq!(world.pace.sharing(), Sharing::Unknown);
             for _ in 0..9 {
                 world.take_turns(1);
                 assert!([Sharing::Unknown, expected].contains(&world.pace.sharing()), "never the other");
             }
             assert_eq!(world.pace.sharing(), expected);
-            assert_eq!(world.pace.spends(), if side_by_side { Spends::Much } else { Spends::Nothing });
+            assert_eq!(world.pace.sharing(), if side_by_side { Sharing::SideBySide } else { Sharing::InTurn });
         }
     }
 
@@ -523,12 +502,12 @@ mod tests {
     #[test]
     fn where_no_time_passes_memory_is_spent() {
         let mut world = World::new(false);
-        assert_eq!(world.pace.spends(), Spends::Much, "no time was told");
+        assert_eq!(world.pace.sharing(), Sharing::Untold, "no time was told");
         for _ in 0..100 {
             world.now = 0;
             world.work(&[0, 1, 2], 1);
         }
-        assert_eq!((world.pace.sharing(), world.pace.spends()), (Sharing::Untold, Spends::Much));
+        assert_eq!(world.pace.sharing(), Sharing::Untold);
     }
 
     /// One stream alone tells nothing of several.
@@ -536,7 +515,7 @@ mod tests {
     fn little_memory_is_spent_where_nothing_is_found_out() {
         let mut world = World::new(true);
         world.work(&[0], 20_000);
-        assert_eq!((world.pace.sharing(), world.pace.spends()), (Sharing::Unknown, Spends::Little));
+        assert_eq!(world.pace.sharing(), Sharing::Unknown);
     }
 
     /// Two spans of a stream, 100 blocks in 10 us each, of which the first begins at a mark with none before it.

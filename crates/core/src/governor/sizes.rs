@@ -4,7 +4,6 @@
 //! are cheap to create and to map; small ones leave less memory unused next to a live block. What a page may waste is
 //! measured against what there is, so a page is at most a small share of the reserved bytes.
 
-use super::pace::Spends;
 use crate::units::MIB;
 
 /// A divisor: a page has at most this part of the bytes that will be reserved.
@@ -24,6 +23,17 @@ const IN_FLIGHT_BYTES: u64 = 8 * MIB;
 const UNPROVEN_BYTES: u64 = 32 * MIB;
 /// The number of parts that a slack is counted in.
 const PARTS: u64 = 1_000_000;
+
+/// How much memory is spent so that streams do not wait for each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Spends {
+    /// None: streams wait.
+    Nothing,
+    /// As much as a small program needs, while nothing is known.
+    Little,
+    /// As much as streams that run side by side need.
+    Much,
+}
 
 /// How much more may be reserved than was ever live: a share of it, in millionths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -231,7 +231,7 @@ impl Pager<'_> {
         job.covered = job.covered.max(tick);
         let stream = job.taker.by.stream;
         core::mem::take(&mut job.waits).iter().for_each(|point| self.core.paging.waited.note(stream, point, tick));
-        self.core.paging.governor.wait(stream, tick);
+        self.core.paging.pace.wait(stream, tick);
         self.core.paging.stats.moved_behind_wait += job.pieces.len() as u64;
     }
 

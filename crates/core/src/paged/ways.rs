@@ -25,7 +25,7 @@ use super::Pager;
 use super::gather::Gathered;
 use super::job::{Job, Target, Way};
 use super::taker::{Taker, When};
-use crate::books::Addresses;
+use crate::books::{Addresses, Paging};
 use crate::governor::{Creation, Situation, sizes};
 use crate::ids::{ShardId, Side};
 use crate::memory::Tile;
@@ -57,8 +57,16 @@ impl Pager<'_> {
         let left = |most: u64, reserved: u64| most.saturating_sub(reserved).min(room);
         let reserved = self.core.reserved_for(shard);
         let is_behind = self.is_behind(shard, taker.by.stream);
-        let situation = Situation { wanted: want.rounded, high_live: high, reserved, is_behind };
-        let Creation { eager, instead_of_waiting } = self.core.paging.governor.creation(&situation);
+        let Paging { slack, pace, governor, .. } = &self.core.paging;
+        let Creation { eager, instead_of_waiting } = governor.creation(&Situation {
+            slack: *slack,
+            wanted: want.rounded,
+            high_live: high,
+            reserved,
+            is_behind,
+            sharing: pace.sharing(),
+            may_find_out: pace.may_find_out(),
+        });
         let eager = left(eager, reserved);
         let taker = Taker { creates_up_to: reserved + eager, ..taker };
         let is_large = want.side == Side::Large;

@@ -129,11 +129,10 @@ impl Run<'_> {
         if self.core.backing_of(home) != Backing::Pages {
             return;
         }
-        let mut reached = streams.iter().map(|at| Point { stream: at.stream, tick: at.reached });
-        self.core.paging.governor.look(&mut reached, time);
+        self.core.paging.pace.look(streams.iter().map(|at| Point { stream: at.stream, tick: at.reached }), time);
         for (at, tick) in streams.iter().filter_map(|at| Some((at, at.closed?))) {
             let granted = self.shards.with(home, |home| home.memory.guards.seen.new_grants_to(at.stream));
-            self.core.paging.governor.mark(Point { stream: at.stream, tick }, at.reached >= tick, granted);
+            self.core.paging.pace.mark(Point { stream: at.stream, tick }, at.reached >= tick, granted);
         }
     }
 
