@@ -10,15 +10,16 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use millpond::MemoryStats;
-
 use crate::boundary::{self, Out};
 use crate::code::Failure;
 use crate::fork;
 use crate::handles::{self, Handle};
 use crate::last_error;
 use crate::served::{Served, on};
-use crate::{json, torch};
+use crate::statistics::{self, usage_of};
+use crate::torch;
+
+pub use crate::statistics::Usage;
 
 /// The version of the interface: `MILLPOND_ABI` of the header.
 pub const ABI: u32 = 1;
@@ -27,20 +28,6 @@ pub const ABI: u32 = 1;
 #[repr(C)]
 pub struct CAllocator {
     _nothing: [u8; 0],
-}
-
-/// `millpond_usage` of the header.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Usage {
-    /// The bytes in live blocks, after rounding.
-    pub allocated_bytes: u64,
-    /// The peak of it.
-    pub max_allocated_bytes: u64,
-    /// The bytes taken from the driver.
-    pub reserved_bytes: u64,
-    /// The peak of it.
-    pub max_reserved_bytes: u64,
 }
 
 pub(crate) fn handle_of(pond: *mut CAllocator) -> Handle {
@@ -250,17 +237,6 @@ pub unsafe extern "C" fn millpond_get_usage(pond: *mut CAllocator, out: *mut Usa
     })
 }
 
-/// Returns those figures of the statistics.
-pub(crate) fn usage_of(stats: &MemoryStats) -> Usage {
-    let (allocated, reserved) = (stats.allocated_bytes.all, stats.reserved_bytes.all);
-    Usage {
-        allocated_bytes: allocated.current,
-        max_allocated_bytes: allocated.peak,
-        reserved_bytes: reserved.current,
-        max_reserved_bytes: reserved.peak,
-    }
-}
-
 /// Returns all statistics as JSON.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stats_json(pond: *mut CAllocator, out: *mut *mut c_char) -> i32 {
@@ -269,7 +245,7 @@ pub unsafe extern "C" fn millpond_stats_json(pond: *mut CAllocator, out: *mut *m
         let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
         let text = on!(served, of => {
             let pond = &of.allocator;
-            json::stats(&pond.stats(), &pond.page_stats(), &pond.slack_stats(), &pond.driver_activity())
+            statistics::json(&pond.stats(), &pond.page_stats(), &pond.slack_stats(), &pond.driver_activity())
         });
         out.put(boundary::give_text(&text));
         Ok(())

@@ -7,11 +7,10 @@ use millpond_backend::{Backend, ClassId};
 use super::pond::{Pond, on};
 use super::types::{Family, Host, Limits, Pool, Stat, Stats};
 use super::{ponds, told};
-use crate::api::{self, Usage};
 use crate::boundary::{self, Out};
 use crate::code::Failure;
 use crate::device::Device;
-use crate::json;
+use crate::statistics::{self, Usage, usage_of};
 
 pub(super) unsafe extern "C" fn configure(conf: *const c_char) -> i32 {
     boundary::status(|| {
@@ -150,7 +149,7 @@ pub(super) unsafe extern "C" fn usage(device: i32, out: *mut Usage) -> i32 {
         // SAFETY: the caller promises that the pointer is null or valid.
         let out = unsafe { Out::required("out", out)? };
         let stats = ponds::opened(device)?.map(|pond| on!(pond, of => of.allocator.stats()));
-        out.put(api::usage_of(&stats.unwrap_or_default()));
+        out.put(usage_of(&stats.unwrap_or_default()));
         Ok(())
     })
 }
@@ -175,7 +174,7 @@ pub(super) unsafe extern "C" fn stats_json(device: i32, out: *mut *mut c_char) -
         let out = unsafe { Out::required("out", out)? };
         let text = on!(ponds::get(device)?, of => {
             let pond = &of.allocator;
-            json::stats(&pond.stats(), &pond.page_stats(), &pond.slack_stats(), &pond.driver_activity())
+            statistics::json(&pond.stats(), &pond.page_stats(), &pond.slack_stats(), &pond.driver_activity())
         });
         out.put(boundary::give_text(&text));
         Ok(())

@@ -5,8 +5,8 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use super::{Recording, Taken};
-use crate::api::Usage;
 pub use crate::source::CSource as Source;
+use crate::statistics::Usage;
 
 /// The version of the table: `MILLPOND_CORE_ABI` of the header.
 pub const ABI: u32 = 1;

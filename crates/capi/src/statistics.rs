@@ -1,12 +1,38 @@
-//! Statistics as JSON: one object of whole numbers.
+//! Statistics as C programs get them: the figures that they look at most, and all of them as JSON, in one object of
+//! whole numbers.
 
 use std::fmt::Write as _;
 
 use millpond::stats::SlackStats;
 use millpond::{DriverActivity, MemoryStats, PageStats};
 
+/// `millpond_usage` of the header.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Usage {
+    /// The bytes in live blocks, after rounding.
+    pub allocated_bytes: u64,
+    /// The peak of it.
+    pub max_allocated_bytes: u64,
+    /// The bytes taken from the driver.
+    pub reserved_bytes: u64,
+    /// The peak of it.
+    pub max_reserved_bytes: u64,
+}
+
+/// Returns those figures of the statistics.
+pub(crate) fn usage_of(stats: &MemoryStats) -> Usage {
+    let (allocated, reserved) = (stats.allocated_bytes.all, stats.reserved_bytes.all);
+    Usage {
+        allocated_bytes: allocated.current,
+        max_allocated_bytes: allocated.peak,
+        reserved_bytes: reserved.current,
+        max_reserved_bytes: reserved.peak,
+    }
+}
+
 /// Returns all statistics as one object. Keys have no characters that JSON escapes.
-pub(crate) fn stats(stats: &MemoryStats, pages: &PageStats, slack: &SlackStats, driver: &DriverActivity) -> String {
+pub(crate) fn json(stats: &MemoryStats, pages: &PageStats, slack: &SlackStats, driver: &DriverActivity) -> String {
     let mut text = String::with_capacity(6 << 10);
     text.push('{');
     let mut add = |key: &str, value: i128| {
@@ -56,7 +82,7 @@ mod tests {
         let pages = PageStats { returned: 3, ..PageStats::default() };
         let driver = DriverActivity { stall_time: std::time::Duration::from_micros(2), ..DriverActivity::default() };
         let slack = SlackStats { most_live_bytes: 9, ..SlackStats::default() };
-        let text = stats(&memory, &pages, &slack, &driver);
+        let text = json(&memory, &pages, &slack, &driver);
         let parsed: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
         assert_eq!(parsed.len(), 122 + 1 + 8 + 4 + 5);
         for (key, value) in memory.flat() {
