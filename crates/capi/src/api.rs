@@ -13,30 +13,17 @@ use std::ffi::{c_char, c_int, c_void};
 use crate::boundary::{self, Out};
 use crate::code::Failure;
 use crate::fork;
-use crate::handles::{self, Handle};
+use crate::handles::{self, handle_of, pointer_of};
 use crate::last_error;
 use crate::served::{Served, on};
 use crate::statistics::{self, usage_of};
 use crate::torch;
 
+pub use crate::handles::CAllocator;
 pub use crate::statistics::Usage;
 
 /// The version of the interface: `MILLPOND_ABI` of the header.
 pub const ABI: u32 = 1;
-
-/// `millpond_allocator` of the header: a name, to which nothing points.
-#[repr(C)]
-pub struct CAllocator {
-    _nothing: [u8; 0],
-}
-
-pub(crate) fn handle_of(pond: *mut CAllocator) -> Handle {
-    Handle(pond.addr() as u64)
-}
-
-pub(crate) fn pointer_of(handle: Handle) -> *mut CAllocator {
-    std::ptr::without_provenance_mut(handle.0 as usize)
-}
 
 fn address_of(pointer: *const c_void) -> u64 {
     pointer.addr() as u64

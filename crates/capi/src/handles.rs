@@ -47,6 +47,12 @@ fn copy() -> u64 {
     ((&raw const TABLE).addr() as u64 >> 16) & ((1 << COPY_BITS) - 1)
 }
 
+/// `millpond_allocator` of the header: a name, to which nothing points.
+#[repr(C)]
+pub struct CAllocator {
+    _nothing: [u8; 0],
+}
+
 /// An allocator's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Handle(pub(crate) u64);
@@ -86,6 +92,16 @@ impl Handle {
         }
         Failure::new(Code::BadAllocator, "the allocator was destroyed")
     }
+}
+
+/// Returns the handle that a pointer of the caller's is.
+pub(crate) fn handle_of(pond: *mut CAllocator) -> Handle {
+    Handle(pond.addr() as u64)
+}
+
+/// Returns a handle as the pointer that the caller gets.
+pub(crate) fn pointer_of(handle: Handle) -> *mut CAllocator {
+    ptr::without_provenance_mut(handle.0 as usize)
 }
 
 /// Puts an allocator into the table. Looks at each place up to the first vacant one: microseconds, beside milliseconds

@@ -14,11 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::api::{CAllocator, pointer_of};
 use crate::boundary::{self, Out};
 use crate::code::Failure;
 use crate::fork;
-use crate::handles::{self, Handle};
+use crate::handles::{self, CAllocator, Handle, pointer_of};
 use crate::served::{Served, on};
 
 /// The environment variable that puts simulated devices in the place of CUDA's.

@@ -4,9 +4,10 @@ use std::ffi::c_void;
 
 use millpond::Checkpoint;
 
-use super::{CAllocator, address_of, served};
+use super::{address_of, served};
 use crate::boundary::{self, Out};
 use crate::code::Failure;
+use crate::handles::CAllocator;
 use crate::served::on;
 use crate::source::{CSource, Supplier};
 
