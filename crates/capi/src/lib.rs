@@ -9,6 +9,7 @@ mod device;
 mod fork;
 mod handles;
 mod last_error;
+mod numbered;
 mod pools;
 mod served;
 pub mod source;

@@ -18,16 +18,8 @@ use crate::boundary::{self, Out};
 use crate::code::Failure;
 use crate::fork;
 use crate::handles::{self, CAllocator, Handle, pointer_of};
+use crate::numbered::{DEVICES, is_simulated, place};
 use crate::served::{Served, on};
-
-/// The environment variable that puts simulated devices in the place of CUDA's.
-const DEVICE: &str = "MILLPOND_TORCH_DEVICE";
-
-/// The environment variable of PyTorch's that keeps pages from being shared, if it is 0.
-pub(crate) const SHARES_PAGES: &str = "TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC";
-
-/// The most devices. A machine has fewer.
-pub(crate) const DEVICES: usize = 64;
 
 /// The handle of each device's allocator, or 0.
 static PONDS: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
@@ -40,47 +32,27 @@ pub(crate) fn has(handle: Handle) -> bool {
     handle.0 != 0 && PONDS.iter().any(|pond| pond.load(Ordering::Acquire) == handle.0)
 }
 
-/// Returns whether the environment puts simulated devices in the place of CUDA's.
-pub(crate) fn is_simulated() -> Result<bool, Failure> {
-    match std::env::var(DEVICE).as_deref() {
-        Err(_) | Ok("cuda") => Ok(false),
-        Ok("sim") => Ok(true),
-        Ok(other) => Err(Failure::bad_argument(format!("{DEVICE} is `{other}`, and must be cuda or sim"))),
-    }
-}
-
-/// Returns whether pages are created so that other processes can have them: unless the environment says, as to
-/// PyTorch's own allocator, that they are not.
-pub(crate) fn shares_pages() -> bool {
-    std::env::var(SHARES_PAGES).as_deref() != Ok("0")
-}
-
-fn place(device: c_int) -> Result<&'static AtomicU64, Failure> {
-    let place = usize::try_from(device).ok().and_then(|device| PONDS.get(device));
-    place.ok_or_else(|| Failure::bad_argument(format!("{device} is no device: they have numbers from 0 to 63")))
-}
-
 /// Returns the handle of a device's allocator, which is made at its first use.
 #[inline]
 fn handle(device: c_int) -> Result<Handle, Failure> {
-    let place = place(device)?;
-    match place.load(Ordering::Acquire) {
-        0 => make(place, device),
+    let pond = &PONDS[place(device)?];
+    match pond.load(Ordering::Acquire) {
+        0 => make(pond, device),
         handle => Ok(Handle(handle)),
     }
 }
 
 #[cold]
-fn make(place: &AtomicU64, device: c_int) -> Result<Handle, Failure> {
+fn make(pond: &AtomicU64, device: c_int) -> Result<Handle, Failure> {
     fork::begin_devices()?;
     let _making = MAKING.lock();
-    let made = place.load(Ordering::Acquire);
+    let made = pond.load(Ordering::Acquire);
     if made != 0 {
         return Ok(Handle(made));
     }
     let name = if is_simulated()? { format!("sim:{device}") } else { format!("cuda:{device}") };
     let handle = handles::enter(Box::new(Served::open(&name, None)?))?;
-    place.store(handle.0, Ordering::Release);
+    pond.store(handle.0, Ordering::Release);
     Ok(handle)
 }
 
@@ -126,7 +98,7 @@ pub unsafe extern "C" fn millpond_torch_free(address: *mut c_void, _size: isize,
             return Ok(());
         }
         let address = address.addr() as u64;
-        match place(device)?.load(Ordering::Acquire) {
+        match PONDS[place(device)?].load(Ordering::Acquire) {
             0 => Err(Failure::not_a_block(address)),
             // What a child drops of its parent's is gone from the child alone.
             _ if fork::DEVICES.is_inherited() => Ok(()),

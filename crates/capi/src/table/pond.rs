@@ -11,8 +11,8 @@ use super::told::{self, Told};
 use super::types::{Block, Oom, Pool};
 use crate::code::Failure;
 use crate::device::{self, Device};
+use crate::numbered::shares_pages;
 use crate::streams::Streams;
-use crate::torch::shares_pages;
 
 /// The allocator of a device of any kind.
 pub(super) enum Pond {

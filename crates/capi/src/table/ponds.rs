@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::pond::{Pond, on};
 use crate::code::Failure;
 use crate::fork;
-use crate::torch::{DEVICES, is_simulated};
+use crate::numbered::{DEVICES, is_simulated, place};
 
 /// The allocator of each device, or null. One that is there stays as long as the process.
 static PONDS: [AtomicPtr<Pond>; DEVICES] = [const { AtomicPtr::new(ptr::null_mut()) }; DEVICES];
@@ -24,11 +24,6 @@ struct Plan {
     conf: Option<String>,
     /// The shares of memory that were set.
     fractions: [Option<f64>; DEVICES],
-}
-
-fn place(device: i32) -> Result<usize, Failure> {
-    let place = usize::try_from(device).ok().filter(|&place| place < DEVICES);
-    place.ok_or_else(|| Failure::bad_argument(format!("{device} is no device: they have numbers from 0 to 63")))
 }
 
 /// Returns the number of a device.

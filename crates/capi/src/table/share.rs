@@ -16,7 +16,7 @@ use super::{blocks, ponds};
 use crate::boundary::{self, Out};
 use crate::code::{Code, Failure};
 use crate::fork;
-use crate::torch::SHARES_PAGES;
+use crate::numbered::SHARES_PAGES;
 
 /// What was imported and not ended, by its address: the device, and the memory.
 static IMPORTS: Mutex<BTreeMap<u64, (i32, Imported)>> = Mutex::new(BTreeMap::new());
