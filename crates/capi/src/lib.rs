@@ -10,6 +10,7 @@ mod fork;
 mod handles;
 mod last_error;
 mod numbered;
+mod places;
 mod pools;
 mod served;
 pub mod source;

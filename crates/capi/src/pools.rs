@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use millpond::{Allocator, BlockState, Capture, Checkpoint, Pool, PoolId, Stream};
+use millpond::{Capture, Checkpoint, Pool, PoolId, Stream};
 use parking_lot::Mutex;
 
 use crate::code::Failure;
 use crate::device::Device;
-use crate::served::{Of, misplaced};
+use crate::places::{live_in, misplaced};
+use crate::served::Of;
 use crate::source::Supplier;
 use crate::streams::Streams;
 
@@ -38,15 +39,6 @@ impl<D: Device> Pools<D> {
             known.streams.release(native, |_| Ok(()));
         }
     }
-}
-
-/// Returns the address and the length of each live block of a pool.
-pub(crate) fn live_in<D: Device>(allocator: &Allocator<D>, pool: PoolId) -> impl Iterator<Item = (u64, u64)> {
-    let views = allocator.layout().into_iter().filter(move |view| view.pool == pool);
-    views.flat_map(|view| {
-        let live = view.blocks.into_iter().filter(|block| block.state == BlockState::ActiveAllocated);
-        live.map(move |block| (view.address + block.offset, block.size))
-    })
 }
 
 #[cold]

@@ -1,13 +1,13 @@
 //! An allocator with what C needs beside it: its live blocks by address, and its streams by handle.
 
-use millpond::{Allocator, RawBuffer, Stream};
-use millpond_backend::Backend;
+use millpond::{Allocator, Stream};
 use millpond_cuda::Cuda;
 use millpond_sim::Sim;
 
 use crate::addresses::Addresses;
-use crate::code::{Code, Failure};
+use crate::code::Failure;
 use crate::device::{self, Device, Name};
+use crate::places::{misplaced, place_within};
 use crate::pools::Pools;
 use crate::streams::Streams;
 
@@ -173,29 +173,10 @@ impl<D: Device> Of<D> {
     }
 }
 
-/// Returns the start and the length of the block that a table had at a start, if it is live and an address lies in it.
-///
-/// Between the look at the table and this one another thread may free the block, and its number may come to name
-/// another block, at another address. No live block has the address in it then: between it and such a block's start the
-/// table has no other.
-pub(crate) fn place_within<B: Backend>(
-    allocator: &Allocator<B>,
-    (start, raw): (u64, RawBuffer),
-    address: u64,
-) -> Option<(u64, u64)> {
-    let place = allocator.place_raw(raw);
-    place.filter(|&(begins_at, bytes)| begins_at == start && address - start < bytes)
-}
-
-/// Returns the failure of a device whose blocks have no address, or none that the table can hold.
-#[cold]
-pub(crate) fn misplaced(address: u64) -> Failure {
-    let text = format!("the device gives memory at {address:#x}, and blocks lie at multiples of 512 below 2^57");
-    Failure::new(Code::Unsupported, text)
-}
-
 #[cfg(test)]
 mod tests {
+    use millpond::RawBuffer;
+
     use super::*;
 
     /// A table had a block, which another thread has freed before its place was looked up. Its number names a free

@@ -19,7 +19,7 @@ use crate::addresses::{self, Addresses};
 use crate::boundary::{self, Out};
 use crate::code::{Code, Failure};
 use crate::fork;
-use crate::served::{misplaced, place_within};
+use crate::places::{misplaced, place_within};
 
 /// What 0 bytes are.
 pub(super) const NOTHING: Block = Block { address: ptr::null_mut(), context: ptr::null_mut() };

@@ -9,7 +9,7 @@ use super::types::{Block, Delta, Place, Pool};
 use crate::boundary::{self, Out};
 use crate::code::Failure;
 use crate::device::Device;
-use crate::pools::live_in;
+use crate::places::live_in;
 
 /// `millpond_core_checkpoint` of the header: which pool it is of, by its name, and what was live there.
 pub struct Taken {
