@@ -1,14 +1,15 @@
-//! An allocator with what C needs beside it: its live blocks by address, and its streams by handle.
+//! An allocator with what C needs in addition: its live blocks by address, its streams by handle, its pools by number.
 
-use millpond::{Allocator, Stream};
+use millpond::{Allocator, Buffer, Checkpoint, PoolId, Stream};
 use millpond_cuda::Cuda;
 use millpond_sim::Sim;
 
 use crate::addresses::Addresses;
 use crate::code::Failure;
 use crate::device::{self, Device, Name};
-use crate::places::{misplaced, place_within};
+use crate::places::{live_in, misplaced, place_within};
 use crate::pools::Pools;
+use crate::source::Supplier;
 use crate::streams::Streams;
 
 /// An allocator of any device.
@@ -82,7 +83,21 @@ impl<D: Device> Of<D> {
         if bytes == 0 {
             return Ok(0);
         }
-        let buffer = stream.allocate(bytes)?;
+        self.enter(stream.allocate(bytes)?)
+    }
+
+    /// Allocates on a stream in a pool. Returns the address, which is 0 for 0 bytes.
+    pub(crate) fn allocate_in(&self, number: u64, bytes: u64, native: u64) -> Result<u64, Failure> {
+        let stream = self.stream_in(number, native)?;
+        if bytes == 0 {
+            return Ok(0);
+        }
+        self.enter(stream.allocate(bytes)?)
+    }
+
+    /// Puts a buffer into the tree of addresses. Returns its address.
+    #[inline]
+    fn enter(&self, buffer: Buffer<D>) -> Result<u64, Failure> {
         let address = buffer.address().unwrap_or(0);
         let Some(entry) = self.blocks.entry(address).filter(|_| address != 0) else { return Err(misplaced(address)) };
         entry.put(buffer.into_raw());
@@ -140,6 +155,45 @@ impl<D: Device> Of<D> {
         })
     }
 
+    /// Creates a pool and returns its number.
+    pub(crate) fn create_pool(&self) -> Result<u64, Failure> {
+        Ok(self.pools.enter(self.allocator.create_pool()?))
+    }
+
+    /// Creates a pool whose segments come from a source, and returns its number.
+    pub(crate) fn create_pool_from(&self, source: Supplier) -> Result<u64, Failure> {
+        Ok(self.pools.enter(self.allocator.create_pool_from(source)?))
+    }
+
+    /// Gives the cached memory of a pool that was released back to the driver.
+    pub(crate) fn empty_pool(&self, number: u64) -> Result<(), Failure> {
+        Ok(self.allocator.empty_cache_of(PoolId(number))?)
+    }
+
+    /// Begins a capture of a stream in a pool, or has the stream join the one that there is.
+    pub(crate) fn begin_capture(&self, number: u64, native: u64) -> Result<(), Failure> {
+        self.pools.begin_capture(number, &self.stream_in(number, native)?)
+    }
+
+    /// Frees every block of the pool of a checkpoint, and hands out what was live then. Returns the number of blocks.
+    ///
+    /// The blocks leave the tree of addresses before they are freed, and enter it after they were granted.
+    pub(crate) fn restore(&self, to: &Checkpoint) -> Result<u64, Failure> {
+        let pool = self.pools.held(to.pool().0)?;
+        let live = live_in(&self.allocator, pool.id());
+        let known: Vec<_> = live.filter_map(|(address, _)| Some((address, self.blocks.get(address)?))).collect();
+        let numbers: Vec<_> = known.iter().map(|&(_, raw)| raw).collect();
+        pool.may_restore_raw(to, &numbers)?;
+        for (address, _) in known {
+            self.free(address)?;
+        }
+        let mut buffers = Vec::new();
+        pool.restore(to, &mut buffers)?;
+        let count = buffers.len() as u64;
+        buffers.into_iter().try_for_each(|buffer| self.enter(buffer).map(drop))?;
+        Ok(count)
+    }
+
     /// Frees all live blocks and returns their number. The allocator's memory goes back when this returns, after a wait
     /// for the device.
     pub(crate) fn close(mut self) -> u64 {
@@ -163,6 +217,11 @@ impl<D: Device> Of<D> {
         }
     }
 
+    /// Returns the stream of a handle in a pool.
+    fn stream_in(&self, number: u64, native: u64) -> Result<Stream<D>, Failure> {
+        self.pools.stream(number, native, || Ok(self.stream(native)?.id()))
+    }
+
     #[cold]
     fn open_stream(&self, native: u64) -> Result<&Stream<D>, Failure> {
         if !D::HANDLES_COME_BACK && self.streams.was_released(native) {
@@ -178,6 +237,12 @@ mod tests {
     use millpond::RawBuffer;
 
     use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn opened() -> Of<Sim> {
+        Of::new(device::open_sim(0).expect("a device"), Some("policy:classic"), 0).expect("an allocator")
+    }
 
     /// A table had a block, which another thread has freed before its place was looked up. Its number names a free
     /// block then, or a later one.
@@ -204,5 +269,69 @@ mod tests {
             assert!(of.find(small + 4096).is_err() && of.find(small).is_err(), "{conf}");
             assert_eq!(of.find(keep + 1).expect("it is live"), (keep, 512), "{conf}");
         }
+    }
+
+    #[test]
+    fn a_released_stream_is_in_no_pool() {
+        let of = opened();
+        let pools = [(); 2].map(|()| of.create_pool().unwrap());
+        let streams = [(); 2].map(|()| of.create_stream().unwrap());
+        for pool in pools {
+            streams.iter().for_each(|&stream| assert_ne!(of.allocate_in(pool, MIB, stream), Ok(0)));
+        }
+        of.release_stream(streams[0]).unwrap();
+        for pool in pools {
+            let failure = of.allocate_in(pool, MIB, streams[0]).unwrap_err();
+            assert!(failure.text.contains("was released"), "{}", failure.text);
+            assert!(of.allocate_in(pool, MIB, streams[1]).is_ok(), "the other one is there still");
+        }
+        assert!(of.release_stream(streams[0]).is_err(), "it was released before");
+        assert!(of.allocate_in(pools[0], MIB, 0).is_ok() && of.release_stream(0).is_err(), "the default stream stays");
+    }
+
+    #[test]
+    fn blocks_of_a_pool_lie_in_it() {
+        let of = opened();
+        let pool = of.create_pool().unwrap();
+        assert_eq!(of.allocate_in(pool, 0, 0), Ok(0));
+        let (inside, outside) = (of.allocate_in(pool, MIB, 0).unwrap(), of.allocate(MIB, 0).unwrap());
+        let live: Vec<_> = live_in(&of.allocator, PoolId(pool)).map(|(address, _)| address).collect();
+        assert_eq!(live, [inside]);
+        assert!(of.has(inside) && of.has(outside));
+        of.pools.release(pool).unwrap();
+        assert!(of.allocate_in(pool, MIB, 0).is_err() && of.pools.release(pool).is_err());
+    }
+
+    /// Streams of one pool are captured together, up to the end of the capture.
+    #[test]
+    fn a_capture_has_all_streams_that_begin_it() {
+        let of = opened();
+        let pools = [(); 2].map(|()| of.create_pool().unwrap());
+        let streams = [(); 2].map(|()| of.create_stream().unwrap());
+        streams.iter().for_each(|&stream| of.begin_capture(pools[0], stream).unwrap());
+        for stream in streams {
+            assert!(of.begin_capture(pools[1], stream).is_err(), "it is captured in the first pool");
+        }
+        of.pools.end_capture(pools[0]).unwrap();
+        streams.iter().for_each(|&stream| of.begin_capture(pools[1], stream).unwrap());
+    }
+
+    #[test]
+    fn a_restored_pool_has_just_the_blocks_of_the_checkpoint() {
+        let of = opened();
+        let pool = of.create_pool().unwrap();
+        let noted = [3, 5].map(|mib| of.allocate_in(pool, mib * MIB, 0).unwrap());
+        let checkpoint = of.pools.held(pool).unwrap().checkpoint();
+        noted.into_iter().for_each(|address| of.free(address).unwrap());
+        let others = [2, 4, 12].map(|mib| of.allocate_in(pool, mib * MIB, 0).unwrap());
+        of.begin_capture(pool, 0).unwrap();
+        assert!(of.restore(&checkpoint).is_err(), "a stream is being captured");
+        assert!(others.iter().all(|&address| of.has(address)), "nothing was freed for it");
+        of.pools.end_capture(pool).unwrap();
+        assert_eq!(of.restore(&checkpoint), Ok(2));
+        assert!(noted.iter().all(|&address| of.has(address)));
+        let live = live_in(&of.allocator, PoolId(pool)).count();
+        assert_eq!((live, of.has(others[2])), (2, false), "the others were freed");
+        noted.into_iter().for_each(|address| of.free(address).unwrap());
     }
 }

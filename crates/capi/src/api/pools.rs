@@ -54,7 +54,7 @@ pub unsafe extern "C" fn millpond_pool_release(pond: *mut CAllocator, pool: u64)
     boundary::status(|| {
         // SAFETY: the caller promises that the allocator lives.
         let served = unsafe { served(pond)? };
-        on!(served, of => of.release_pool(pool))
+        on!(served, of => of.pools.release(pool))
     })
 }
 
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn millpond_capture_end(pond: *mut CAllocator, pool: u64) 
     boundary::status(|| {
         // SAFETY: the caller promises that the allocator lives.
         let served = unsafe { served(pond)? };
-        on!(served, of => of.end_capture(pool))
+        on!(served, of => of.pools.end_capture(pool))
     })
 }
 
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn millpond_checkpoint_create(
     boundary::status(|| {
         // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
         let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
-        let checkpoint = on!(served, of => of.checkpoint(pool)?);
+        let checkpoint = on!(served, of => of.pools.held(pool)?.checkpoint());
         out.put(Box::into_raw(Box::new(CCheckpoint { of: pond, checkpoint })));
         Ok(())
     })
