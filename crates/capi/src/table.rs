@@ -23,13 +23,68 @@ mod share;
 mod told;
 pub mod types;
 
+use std::ffi::{c_char, c_int, c_void};
+
 pub use checkpoints::Taken;
 pub(crate) use ponds::disown;
 pub use record::Recording;
-
-use types::{ABI, Core};
+use types::{ABI, Block, Delta, Host, Limits, Oom, Page, Pages, Place, Pool, Segment, Sink, Source, Stats};
 
 use crate::api;
+use crate::statistics::Usage;
+
+/// `millpond_core_v1` of the header, in its order.
+#[repr(C)]
+#[allow(missing_docs)] // The header has the documentation.
+pub struct Core {
+    pub abi: u32,
+    pub size: u32,
+    pub last_error: extern "C" fn() -> *const c_char,
+    pub string_free: unsafe extern "C" fn(*mut c_char),
+    pub configure: unsafe extern "C" fn(*const c_char) -> i32,
+    pub configuration: unsafe extern "C" fn(*mut *mut c_char) -> i32,
+    pub lend: unsafe extern "C" fn(*const Host) -> i32,
+    pub alloc: unsafe extern "C" fn(i32, *mut c_void, u64, *const Pool) -> Block,
+    pub free: unsafe extern "C" fn(*mut c_void) -> i32,
+    pub record_stream: unsafe extern "C" fn(*mut c_void, *mut c_void) -> i32,
+    pub find: unsafe extern "C" fn(*const c_void, *mut Place) -> i32,
+    pub at: unsafe extern "C" fn(*const c_void, *mut Place) -> i32,
+    pub base_of: unsafe extern "C" fn(*const c_void, *mut Segment) -> i32,
+    pub empty_cache: unsafe extern "C" fn(i32, *const Pool) -> i32,
+    pub set_fraction: extern "C" fn(i32, f64) -> i32,
+    pub get_fraction: unsafe extern "C" fn(i32, *mut f64) -> i32,
+    pub limits: unsafe extern "C" fn(i32, *mut Limits) -> i32,
+    pub largest_free: unsafe extern "C" fn(i32, *mut u64) -> i32,
+    pub oom: unsafe extern "C" fn(*mut Oom) -> i32,
+    pub stats: unsafe extern "C" fn(i32, *mut Stats) -> i32,
+    pub usage: unsafe extern "C" fn(i32, *mut Usage) -> i32,
+    pub reset_peaks: extern "C" fn(i32) -> i32,
+    pub reset_totals: extern "C" fn(i32) -> i32,
+    pub stats_json: unsafe extern "C" fn(i32, *mut *mut c_char) -> i32,
+    pub summary: unsafe extern "C" fn(i32, c_int, *mut *mut c_char) -> i32,
+    pub layout: unsafe extern "C" fn(i32, *const Pool, *const Sink) -> i32,
+    pub trace: extern "C" fn(i32) -> i32,
+    pub pool_ref: unsafe extern "C" fn(i32, Pool, *const Source) -> i32,
+    pub pool_unref: extern "C" fn(i32, Pool) -> i32,
+    pub pool_uses: unsafe extern "C" fn(i32, Pool, *mut i64) -> i32,
+    pub pool_flags: extern "C" fn(i32, Pool, u32, i32) -> i32,
+    pub capture_begin: extern "C" fn(i32, Pool, *mut c_void) -> i32,
+    pub capture_end: extern "C" fn(i32, Pool) -> i32,
+    pub record_start: extern "C" fn(i32) -> i32,
+    pub record_stop: unsafe extern "C" fn(i32, *const c_char, *const c_char) -> i32,
+    pub checkpoint_take: unsafe extern "C" fn(i32, Pool, *mut *mut Taken) -> i32,
+    pub checkpoint_set: unsafe extern "C" fn(i32, *const Taken, *const Delta) -> i32,
+    pub checkpoint_drop: unsafe extern "C" fn(*mut Taken),
+    pub open_to: extern "C" fn(i32, i32) -> i32,
+    pub share: unsafe extern "C" fn(*const c_void, *const Pages, *mut u64) -> i32,
+    pub open_shared: unsafe extern "C" fn(i32, *const Page, u64, *mut *mut c_void) -> i32,
+    pub close_shared: unsafe extern "C" fn(*mut c_void) -> i32,
+    pub alloc_at: unsafe extern "C" fn(i32, *mut c_void, u64, *mut c_void, *const Pool) -> Block,
+    pub record_take: unsafe extern "C" fn(i32, *mut *mut Recording) -> i32,
+    pub recording_write: unsafe extern "C" fn(*mut Recording, *const c_char, *const c_char) -> i32,
+    pub recording_drop: unsafe extern "C" fn(*mut Recording),
+    pub header_check: unsafe extern "C" fn(*const c_char) -> i32,
+}
 
 static TABLE: Core = Core {
     abi: ABI,

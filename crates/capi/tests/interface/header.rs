@@ -49,12 +49,12 @@ fn the_table_has_the_headers_entries_in_its_order() {
     let entries = text.split("typedef struct millpond_core_v1 {").nth(1).and_then(|text| text.split('}').next());
     let declared: Vec<&str> =
         entries.expect("the table").split("(*").skip(1).filter_map(|e| e.split(')').next()).collect();
-    let source = include_str!("../../src/table/types.rs");
+    let source = include_str!("../../src/table.rs");
     let fields = source.split("pub struct Core {").nth(1).and_then(|text| text.split('}').next()).expect("the table");
     let built = fields.lines().filter_map(|line| line.trim().strip_prefix("pub ")?.split(':').next()).skip(2);
     assert_eq!(declared, built.collect::<Vec<_>>());
     assert!(declared.len() > 25);
-    assert_eq!(size_of::<table::types::Core>(), 8 + declared.len() * size_of::<usize>());
+    assert_eq!(size_of::<table::Core>(), 8 + declared.len() * size_of::<usize>());
     assert_eq!(functions(&text), BTreeSet::from(["millpond_core_get".to_owned()]));
 }
 

@@ -247,7 +247,7 @@ fn no_driver_is_needed_until_a_gpu_is_asked_for() {
 /// A C compiler finds each type of the table as long as the library does.
 #[test]
 fn the_tables_types_have_the_headers_lengths() {
-    use millpond_capi::table::types;
+    use millpond_capi::table::{Core, types};
     let lengths = [
         ("block", size_of::<types::Block>()),
         ("pool", size_of::<types::Pool>()),
@@ -265,7 +265,7 @@ fn the_tables_types_have_the_headers_lengths() {
         ("delta", size_of::<types::Delta>()),
         ("page", size_of::<types::Page>()),
         ("pages", size_of::<types::Pages>()),
-        ("v1", size_of::<types::Core>()),
+        ("v1", size_of::<Core>()),
     ];
     let asserts =
         lengths.map(|(name, bytes)| format!("_Static_assert(sizeof(millpond_core_{name}) == {bytes}, \"{name}\");"));
