@@ -11,6 +11,8 @@ mod blocks;
 mod calls;
 mod checkpoints;
 mod layout;
+mod live;
+mod oom;
 mod pond;
 mod ponds;
 mod pools;
@@ -105,7 +107,7 @@ static TABLE: Core = Core {
     get_fraction: calls::get_fraction,
     limits: calls::limits,
     largest_free: layout::largest_free,
-    oom: blocks::oom,
+    oom: oom::oom,
     stats: calls::stats,
     usage: calls::usage,
     reset_peaks: calls::reset_peaks,

@@ -2,7 +2,7 @@
 
 use millpond::Checkpoint;
 
-use super::blocks;
+use super::live;
 use super::pond::{Of, on};
 use super::ponds;
 use super::types::{Block, Delta, Place, Pool};
@@ -31,20 +31,20 @@ impl<D: Device> Of<D> {
     fn restore(&self, name: Pool, to: &Checkpoint) -> Result<Changes, Failure> {
         let pool = self.held(name)?;
         let device = self.number() as i32;
-        let known = |(address, bytes)| Some((Place { address, bytes, device, reserved: 0 }, blocks::known(address)?));
+        let known = |(address, bytes)| Some((Place { address, bytes, device, reserved: 0 }, live::known(address)?));
         let live: Vec<_> = live_in(&self.allocator, pool.id()).filter_map(known).collect();
         let numbers: Vec<_> = live.iter().map(|(_, marked)| marked.raw()).collect();
         pool.may_restore_raw(to, &numbers)?;
         let mut freed = Vec::new();
         for (place, _) in live {
-            if let Some(marked) = blocks::take_out(place.address) {
+            if let Some(marked) = live::take_out(place.address) {
                 self.free(marked.raw());
                 freed.push(place);
             }
         }
         let mut buffers = Vec::new();
         pool.restore(to, &mut buffers)?;
-        let made = buffers.into_iter().map(|buffer| blocks::enter(buffer, self.number()));
+        let made = buffers.into_iter().map(|buffer| live::enter(buffer, self.number()));
         Ok(Changes { freed, made: made.collect::<Result<_, _>>()? })
     }
 }

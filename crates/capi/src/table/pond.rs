@@ -5,7 +5,8 @@ use millpond_backend::Backend;
 use millpond_cuda::Cuda;
 use millpond_sim::Sim;
 
-use super::blocks::{self, Marked};
+use super::live::{self, Marked};
+use super::oom::remember;
 use super::pools::Pools;
 use super::told::{self, Told};
 use super::types::{Block, Oom, Pool};
@@ -77,13 +78,13 @@ impl<D: Device> Of<D> {
     #[inline]
     fn allocate_on(&self, stream: &Stream<Told<D>>, bytes: u64) -> Result<Block, Failure> {
         if bytes == 0 {
-            return Ok(blocks::NOTHING);
+            return Ok(live::NOTHING);
         }
         let buffer = match stream.allocate(bytes) {
             Ok(buffer) => buffer,
             Err(error) => self.try_again(stream, bytes, error)?,
         };
-        blocks::enter(buffer, self.number)
+        live::enter(buffer, self.number)
     }
 
     /// Allocates just the memory at an address, on a stream in a private pool or in the default pool.
@@ -97,7 +98,7 @@ impl<D: Device> Of<D> {
     ) -> Result<Block, Failure> {
         let at = |stream: &Stream<Told<D>>| {
             if bytes == 0 {
-                return Ok(blocks::NOTHING);
+                return Ok(live::NOTHING);
             }
             let buffer = stream.allocate_at(bytes, address)?.ok_or_else(|| {
                 Failure::bad_argument(format!(
@@ -105,7 +106,7 @@ impl<D: Device> Of<D> {
                      use policy:classic, as addresses of windows are not kept"
                 ))
             })?;
-            blocks::enter(buffer, self.number)
+            live::enter(buffer, self.number)
         };
         match pool {
             Some(pool) => self.in_pool(pool, native, at),
@@ -139,7 +140,7 @@ impl<D: Device> Of<D> {
                 reserved_bytes: report.reserved_bytes,
                 explanation: std::ptr::null(),
             };
-            blocks::remember(numbers, &oom.to_string());
+            remember(numbers, &oom.to_string());
         }
         Err(error.into())
     }
@@ -157,7 +158,7 @@ impl<D: Device> Of<D> {
     /// Frees the block of a number that was taken out of the tree.
     #[inline]
     pub(super) fn free(&self, raw: RawBuffer) {
-        // SAFETY: `blocks::enter` put the number of a buffer of this device's allocator there, and only one thread
+        // SAFETY: `live::enter` put the number of a buffer of this device's allocator there, and only one thread
         // takes it out.
         unsafe { self.allocator.free_raw(raw) };
     }

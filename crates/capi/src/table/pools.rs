@@ -218,7 +218,7 @@ pub(super) extern "C" fn capture_end(device: i32, pool: Pool) -> i32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::blocks;
+    use super::super::live;
     use super::super::pond::Pond;
     use super::*;
 
@@ -263,7 +263,7 @@ mod tests {
             let name = Pool { first: 0, second };
             of.pool_ref(name, None).expect("a new pool");
             let block = of.allocate_in(name, 512, 0).expect("memory");
-            of.free(blocks::take_out(block.address.addr() as u64).expect("it is live").raw());
+            of.free(live::take_out(block.address.addr() as u64).expect("it is live").raw());
             of.pool_unref(name).expect("it has a reference");
             let id = of.pools.id_of(name).expect("it has memory, which is given back by its name");
             of.allocator.empty_cache_of(id).expect("memory goes back");
