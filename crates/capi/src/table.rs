@@ -12,6 +12,7 @@ mod calls;
 mod checkpoints;
 mod layout;
 mod live;
+mod named;
 mod oom;
 mod pond;
 mod ponds;

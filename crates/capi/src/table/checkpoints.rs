@@ -29,7 +29,7 @@ impl<D: Device> Of<D> {
     ///
     /// The blocks leave the tree of addresses before they are freed, and enter it after they were granted.
     fn restore(&self, name: Pool, to: &Checkpoint) -> Result<Changes, Failure> {
-        let pool = self.held(name)?;
+        let pool = self.pools.held(name)?;
         let device = self.number() as i32;
         let known = |(address, bytes)| Some((Place { address, bytes, device, reserved: 0 }, live::known(address)?));
         let live: Vec<_> = live_in(&self.allocator, pool.id()).filter_map(known).collect();
@@ -53,7 +53,7 @@ pub(super) unsafe extern "C" fn checkpoint_take(device: i32, pool: Pool, out: *m
     boundary::status(|| {
         // SAFETY: the caller promises that the pointer is null or valid.
         let out = unsafe { Out::required("out", out)? };
-        let checkpoint = on!(ponds::get(device)?, of => of.held(pool)?.checkpoint());
+        let checkpoint = on!(ponds::get(device)?, of => of.pools.held(pool)?.checkpoint());
         out.put(Box::into_raw(Box::new(Taken { device, pool, checkpoint })));
         Ok(())
     })

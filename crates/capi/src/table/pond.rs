@@ -6,8 +6,8 @@ use millpond_cuda::Cuda;
 use millpond_sim::Sim;
 
 use super::live::{self, Marked};
+use super::named::Pools;
 use super::oom::remember;
-use super::pools::Pools;
 use super::told::{self, Told};
 use super::types::{Block, Oom, Pool};
 use crate::code::Failure;
@@ -72,7 +72,7 @@ impl<D: Device> Of<D> {
     /// Allocates on a stream in a private pool.
     #[cold]
     pub(super) fn allocate_in(&self, pool: Pool, bytes: u64, native: u64) -> Result<Block, Failure> {
-        self.in_pool(pool, native, |stream| self.allocate_on(stream, bytes))
+        self.allocate_on(&self.stream_in(pool, native)?, bytes)
     }
 
     #[inline]
@@ -109,7 +109,7 @@ impl<D: Device> Of<D> {
             live::enter(buffer, self.number)
         };
         match pool {
-            Some(pool) => self.in_pool(pool, native, at),
+            Some(pool) => at(&self.stream_in(pool, native)?),
             None => at(self.stream(native)?),
         }
     }
@@ -181,6 +181,16 @@ impl<D: Device> Of<D> {
             Some(stream) => Ok(stream),
             None => self.open_stream(native),
         }
+    }
+
+    /// Returns the stream of a handle in a private pool.
+    fn stream_in(&self, pool: Pool, native: u64) -> Result<Stream<Told<D>>, Failure> {
+        self.pools.stream(pool, native, || Ok(self.stream(native)?.id()))
+    }
+
+    /// Begins a capture of a stream in a private pool, or has the stream join the one that there is.
+    pub(super) fn begin_capture(&self, pool: Pool, native: u64) -> Result<(), Failure> {
+        self.pools.begin_capture(pool, native, || Ok(self.stream(native)?.id()))
     }
 
     #[cold]
