@@ -12,12 +12,11 @@ use std::ffi::{c_char, c_int, c_void};
 
 use crate::boundary::{self, Out};
 use crate::code::Failure;
-use crate::fork;
 use crate::handles::{self, handle_of, pointer_of};
 use crate::last_error;
 use crate::served::{Served, on};
 use crate::statistics::{self, usage_of};
-use crate::torch;
+use crate::{torch, watch};
 
 pub use crate::handles::CAllocator;
 pub use crate::statistics::Usage;
@@ -74,7 +73,7 @@ pub unsafe extern "C" fn millpond_create(device: *const c_char, conf: *const c_c
         let (device, out) = unsafe { (boundary::text("device", device)?, Out::required("out", out)?) };
         // SAFETY: the caller promises that the pointer is null or valid.
         let conf = if conf.is_null() { None } else { Some(unsafe { boundary::text("conf", conf) }?) };
-        fork::watch();
+        watch::start();
         out.put(pointer_of(handles::enter(Box::new(Served::open(device, conf)?))?));
         Ok(())
     })

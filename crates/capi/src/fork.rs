@@ -1,9 +1,8 @@
 //! What `fork` leaves to a child of the process: a copy of everything, of which no allocator can be used. The driver
 //! does not serve a child with what its parent has opened, and a lock that another thread held stays shut for ever.
 //!
-//! So the child's copy of the library disowns what it has inherited before `fork` returns there, and a call that names
-//! it fails. Calls pay nothing for that. A handler of `fork` runs for `fork` alone: not for `_Fork`, nor for the
-//! system's own call.
+//! So the child's copy of the library disowns what it has inherited, and a call that names it fails. This file has what
+//! the process and its parent have begun, and knows no allocator; [`watch`](crate::watch) has the child disown them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -47,14 +46,6 @@ pub(crate) static DEVICES: Begun = Begun::new();
 /// CUDA's driver: noted once a device was opened.
 pub(crate) static CUDA: Begun = Begun::new();
 
-/// Begins to make the allocators of devices. Fails in a child whose parent had begun.
-pub(crate) fn begin_devices() -> Result<(), Failure> {
-    DEVICES.check()?;
-    watch();
-    DEVICES.note();
-    Ok(())
-}
-
 /// Returns the failure of what belongs to the parent.
 #[cold]
 pub(crate) fn inherited() -> Failure {
@@ -64,26 +55,8 @@ pub(crate) fn inherited() -> Failure {
     Failure::new(Code::BadAllocator, text)
 }
 
-/// Has children of this process disown what they inherit. Called before an allocator is made.
-#[cfg(unix)]
-pub(crate) fn watch() {
-    static WATCHED: std::sync::Once = std::sync::Once::new();
-    WATCHED.call_once(|| {
-        // SAFETY: `child` is a function of this type, and the system forgets it when it unloads the library. Where the
-        // host has no memory for one more handler, children are as they are after `_Fork`.
-        unsafe { libc::pthread_atfork(None, None, Some(child)) };
-    });
-}
-
-/// There is no `fork`.
-#[cfg(not(unix))]
-pub(crate) fn watch() {}
-
-/// Runs in the child before `fork` returns there. Other threads may have held any lock, so it takes none.
-#[cfg(unix)]
-unsafe extern "C" fn child() {
-    crate::handles::disown();
-    crate::table::disown();
+/// Notes in a child what its parent had begun, of all that there is.
+pub(crate) fn pass_on() {
     DEVICES.pass_on();
     CUDA.pass_on();
 }

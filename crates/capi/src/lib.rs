@@ -18,5 +18,6 @@ mod statistics;
 mod streams;
 pub mod table;
 pub mod torch;
+mod watch;
 
 pub use code::Code;

@@ -14,6 +14,7 @@ mod layout;
 mod live;
 mod named;
 mod oom;
+pub(crate) mod opened;
 mod pond;
 mod ponds;
 mod pools;
@@ -29,7 +30,6 @@ pub mod types;
 use std::ffi::{c_char, c_int, c_void};
 
 pub use checkpoints::Taken;
-pub(crate) use ponds::disown;
 pub use record::Recording;
 use types::{ABI, Block, Delta, Host, Limits, Oom, Page, Pages, Place, Pool, Segment, Sink, Source, Stats};
 

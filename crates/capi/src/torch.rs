@@ -20,6 +20,7 @@ use crate::fork;
 use crate::handles::{self, CAllocator, Handle, pointer_of};
 use crate::numbered::{DEVICES, is_simulated, place};
 use crate::served::{Served, on};
+use crate::watch;
 
 /// The handle of each device's allocator, or 0.
 static PONDS: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
@@ -44,7 +45,7 @@ fn handle(device: c_int) -> Result<Handle, Failure> {
 
 #[cold]
 fn make(pond: &AtomicU64, device: c_int) -> Result<Handle, Failure> {
-    fork::begin_devices()?;
+    watch::begin_devices()?;
     let _making = MAKING.lock();
     let made = pond.load(Ordering::Acquire);
     if made != 0 {

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use super::live::{self, Marked};
+use super::opened;
 use super::pond::{Pond, on};
 use super::ponds;
 use super::types::{Block, Place, Pool};
@@ -55,7 +56,7 @@ pub(super) unsafe extern "C" fn free(block: *mut c_void) -> i32 {
         }
         let marked = live::take(block.addr())?;
         // What a child drops of its parent's is gone from the child alone.
-        let Some(pond) = ponds::of_block(marked.device()) else { return Ok(()) };
+        let Some(pond) = opened::of_block(marked.device()) else { return Ok(()) };
         on!(pond, of => of.free(marked.raw()));
         Ok(())
     })
@@ -111,5 +112,5 @@ fn within(marked: Marked, start: u64, address: u64) -> Result<Option<Place>, Fai
 
 /// Returns the allocator of a block, unless that is a parent process's.
 fn pond_of(marked: Marked) -> Result<&'static Pond, Failure> {
-    ponds::of_block(marked.device()).ok_or_else(fork::inherited)
+    opened::of_block(marked.device()).ok_or_else(fork::inherited)
 }

@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use millpond_backend::{Backend, ClassId};
 
+use super::opened;
 use super::pond::{Pond, on};
 use super::types::{Family, Host, Limits, Pool, Stat, Stats};
 use super::{ponds, told};
@@ -54,7 +55,7 @@ pub(super) unsafe extern "C" fn empty_cache(device: i32, pool: *const Pool) -> i
     boundary::status(|| {
         // SAFETY: the caller promises that the pointer is null or valid.
         let pool = unsafe { pool.as_ref() }.filter(|pool| **pool != Pool::default());
-        let Some(pond) = ponds::opened(device)? else { return Ok(()) };
+        let Some(pond) = opened::of_device(device)? else { return Ok(()) };
         on!(pond, of => match pool {
             None => of.allocator.empty_cache()?,
             Some(pool) => if let Some(id) = of.pools.id_of(*pool) { of.allocator.empty_cache_of(id)? },
@@ -139,7 +140,7 @@ pub(super) unsafe extern "C" fn stats(device: i32, out: *mut Stats) -> i32 {
         // SAFETY: the caller promises that the pointer is null or valid.
         let out = unsafe { Out::required("out", out)? };
         let unused = || Stats { max_split_size: -1, ..Stats::default() };
-        out.put(ponds::opened(device)?.map_or_else(unused, stats_of));
+        out.put(opened::of_device(device)?.map_or_else(unused, stats_of));
         Ok(())
     })
 }
@@ -148,7 +149,7 @@ pub(super) unsafe extern "C" fn usage(device: i32, out: *mut Usage) -> i32 {
     boundary::status(|| {
         // SAFETY: the caller promises that the pointer is null or valid.
         let out = unsafe { Out::required("out", out)? };
-        let stats = ponds::opened(device)?.map(|pond| on!(pond, of => of.allocator.stats()));
+        let stats = opened::of_device(device)?.map(|pond| on!(pond, of => of.allocator.stats()));
         out.put(usage_of(&stats.unwrap_or_default()));
         Ok(())
     })
@@ -156,14 +157,14 @@ pub(super) unsafe extern "C" fn usage(device: i32, out: *mut Usage) -> i32 {
 
 pub(super) extern "C" fn reset_peaks(device: i32) -> i32 {
     boundary::status(|| {
-        ponds::opened(device)?.into_iter().for_each(|pond| on!(pond, of => of.allocator.reset_peak_stats()));
+        opened::of_device(device)?.into_iter().for_each(|pond| on!(pond, of => of.allocator.reset_peak_stats()));
         Ok(())
     })
 }
 
 pub(super) extern "C" fn reset_totals(device: i32) -> i32 {
     boundary::status(|| {
-        ponds::opened(device)?.into_iter().for_each(|pond| on!(pond, of => of.allocator.reset_accumulated_stats()));
+        opened::of_device(device)?.into_iter().for_each(|pond| on!(pond, of => of.allocator.reset_accumulated_stats()));
         Ok(())
     })
 }

@@ -5,9 +5,10 @@ use std::ptr;
 
 use millpond::{BlockState, BlockView, SegmentView, Side};
 
+use super::blocks;
+use super::opened;
 use super::pond::{Pond, on};
 use super::types::{FREE, LIVE, PENDING, Pool, Segment, Sink, Tile};
-use super::{blocks, ponds};
 use crate::boundary::{self, Out};
 use crate::code::Failure;
 
@@ -86,7 +87,7 @@ pub(super) unsafe extern "C" fn layout(device: i32, pool: *const Pool, sink: *co
         // SAFETY: the caller promises that the pointers are null or valid.
         let (pool, sink) = unsafe { (pool.as_ref(), sink.as_ref()) };
         let sink = sink.ok_or_else(|| Failure::null("sink"))?;
-        let Some(pond) = ponds::opened(device)? else { return Ok(()) };
+        let Some(pond) = opened::of_device(device)? else { return Ok(()) };
         for view in views(pond) {
             let (stream, of) = owner_of(pond, &view);
             if pool.is_none_or(|pool| *pool == of) {
@@ -103,7 +104,7 @@ pub(super) unsafe extern "C" fn base_of(address: *const c_void, out: *mut Segmen
         // SAFETY: the caller promises that the pointer is null or valid.
         let out = unsafe { Out::required("out", out)? };
         let place = blocks::around(address.addr() as u64)?;
-        let Some(pond) = ponds::opened(place.device)? else { return Err(Failure::not_a_block(place.address)) };
+        let Some(pond) = opened::of_device(place.device)? else { return Err(Failure::not_a_block(place.address)) };
         let has = |view: &SegmentView| (view.address..view.address + view.bytes).contains(&place.address);
         let view = views(pond).into_iter().find(has).ok_or_else(|| Failure::not_a_block(place.address))?;
         out.put(segment_of(&view, (view.address, view.bytes), view.side, owner_of(pond, &view)));
@@ -115,7 +116,7 @@ pub(super) unsafe extern "C" fn largest_free(device: i32, out: *mut u64) -> i32 
     boundary::status(|| {
         // SAFETY: the caller promises that the pointer is null or valid.
         let out = unsafe { Out::required("out", out)? };
-        let views = ponds::opened(device)?.map_or_else(Vec::new, views);
+        let views = opened::of_device(device)?.map_or_else(Vec::new, views);
         let free = views.iter().flat_map(|view| &view.blocks).filter(|block| block.state == BlockState::Inactive);
         out.put(free.map(|block| block.size).max().unwrap_or(0));
         Ok(())

@@ -1,20 +1,16 @@
 //! The allocators by device, made at the first use of each, and what applies to those that are made later.
 
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
-
 use millpond::ENVIRONMENT;
 use millpond::conf;
 use millpond::settings::Options;
 use parking_lot::{Mutex, MutexGuard};
 
+use super::opened;
 use super::pond::{Pond, on};
 use crate::code::Failure;
 use crate::fork;
 use crate::numbered::{DEVICES, is_simulated, place};
-
-/// The allocator of each device, or null. One that is there stays as long as the process.
-static PONDS: [AtomicPtr<Pond>; DEVICES] = [const { AtomicPtr::new(ptr::null_mut()) }; DEVICES];
+use crate::watch;
 
 /// What allocators are made with. Held by a thread that makes one.
 static PLAN: Mutex<Plan> = Mutex::new(Plan { conf: None, fractions: [None; DEVICES] });
@@ -34,36 +30,9 @@ pub(super) fn number(device: i32) -> Result<u32, Failure> {
 /// Returns the allocator of a device, which is made at its first use.
 #[inline]
 pub(super) fn get(device: i32) -> Result<&'static Pond, Failure> {
-    match opened(device)? {
+    match opened::of_device(device)? {
         Some(pond) => Ok(pond),
         None => make(place(device)?),
-    }
-}
-
-/// Returns the allocator of a device if it was used before.
-#[inline]
-pub(super) fn opened(device: i32) -> Result<Option<&'static Pond>, Failure> {
-    // SAFETY: the pointer is null, or one that `make` leaked.
-    match unsafe { PONDS[place(device)?].load(Ordering::Acquire).as_ref() } {
-        Some(pond) => Ok(Some(pond)),
-        None => fork::DEVICES.check().map(|()| None),
-    }
-}
-
-/// Returns the allocator of the device whose number a block has; `None` in a child of the process that made the block.
-#[inline]
-pub(super) fn of_block(device: usize) -> Option<&'static Pond> {
-    // SAFETY: as in `opened`.
-    match unsafe { PONDS[device].load(Ordering::Acquire).as_ref() } {
-        None if !fork::DEVICES.is_inherited() => panic!("a block is of device {device}, which was never used"),
-        pond => pond,
-    }
-}
-
-/// Forgets the allocators of a parent process, in the child of a `fork`.
-pub(crate) fn disown() {
-    for pond in PONDS.iter().filter(|pond| !pond.load(Ordering::Acquire).is_null()) {
-        pond.store(ptr::null_mut(), Ordering::Release);
     }
 }
 
@@ -76,25 +45,23 @@ fn plan() -> Result<MutexGuard<'static, Plan>, Failure> {
 
 #[cold]
 fn make(place: usize) -> Result<&'static Pond, Failure> {
-    fork::begin_devices()?;
+    watch::begin_devices()?;
     let plan = PLAN.lock();
-    if let Some(pond) = opened(place as i32)? {
+    if let Some(pond) = opened::of_device(place as i32)? {
         return Ok(pond);
     }
     let pond = Pond::open(place as u32, plan.conf.as_deref(), is_simulated()?)?;
     if let Some(fraction) = plan.fractions[place] {
         on!(&pond, of => of.allocator.set_memory_fraction(fraction));
     }
-    let pond: &'static Pond = Box::leak(Box::new(pond));
-    PONDS[place].store(ptr::from_ref(pond).cast_mut(), Ordering::Release);
-    Ok(pond)
+    Ok(opened::keep(place, pond))
 }
 
 /// Sets the configuration of allocators that are made later.
 pub(super) fn configure(conf: Option<&str>) -> Result<(), Failure> {
     options(conf)?;
     let mut plan = plan()?;
-    if PONDS.iter().any(|pond| !pond.load(Ordering::Acquire).is_null()) {
+    if opened::any() {
         return Err(Failure::bad_argument("a device is in use already, with the configuration that it began with"));
     }
     plan.conf = conf.map(str::to_owned);
@@ -125,7 +92,7 @@ pub(super) fn set_fraction(device: i32, fraction: f64) -> Result<(), Failure> {
     }
     let mut plan = plan()?;
     plan.fractions[place] = Some(fraction);
-    if let Some(pond) = opened(device)? {
+    if let Some(pond) = opened::of_device(device)? {
         on!(pond, of => of.allocator.set_memory_fraction(fraction));
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use super::opened;
 use super::pond::on;
 use super::ponds;
 use super::types::Pool;
@@ -30,7 +31,7 @@ pub(super) unsafe extern "C" fn pool_uses(device: i32, pool: Pool, out: *mut i64
     boundary::status(|| {
         // SAFETY: the caller promises that the pointer is null or valid.
         let out = unsafe { Out::required("out", out)? };
-        let uses = ponds::opened(device)?.map_or(0, |pond| on!(pond, of => of.pools.uses(pool)));
+        let uses = opened::of_device(device)?.map_or(0, |pond| on!(pond, of => of.pools.uses(pool)));
         out.put(i64::try_from(uses).unwrap_or(i64::MAX));
         Ok(())
     })

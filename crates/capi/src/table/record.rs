@@ -7,6 +7,7 @@ use millpond_replay::Recorder;
 use millpond_trace::{Header, Trace};
 use serde_json::{Map, Value};
 
+use super::opened;
 use super::pond::on;
 use super::ponds;
 use crate::boundary::{self, Out};
@@ -78,7 +79,7 @@ pub(super) unsafe extern "C" fn header_check(header: *const c_char) -> i32 {
 
 /// Ends the recording of a device.
 fn take(device: i32) -> Result<Recording, Failure> {
-    let trace = match ponds::opened(device)? {
+    let trace = match opened::of_device(device)? {
         Some(pond) => on!(pond, of => Recorder::finish(&of.allocator)),
         None => None,
     };
