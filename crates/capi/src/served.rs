@@ -6,7 +6,8 @@ use millpond_sim::Sim;
 
 use crate::addresses::Addresses;
 use crate::code::Failure;
-use crate::device::{self, Device, Name};
+use crate::device::Device;
+use crate::devices::{self, Name};
 use crate::places::{live_in, misplaced, place_within};
 use crate::pools::Pools;
 use crate::source::Supplier;
@@ -46,9 +47,9 @@ impl Served {
     /// Opens a device and creates an allocator on it. Without a configuration that of the environment applies.
     pub(crate) fn open(device: &str, conf: Option<&str>) -> Result<Served, Failure> {
         match Name::parse(device)? {
-            Name::Sim(number) => Ok(Served::Sim(Of::new(device::open_sim(number)?, conf, number)?)),
+            Name::Sim(number) => Ok(Served::Sim(Of::new(devices::open_sim(number)?, conf, number)?)),
             Name::Cuda(ordinal) => {
-                let cuda = device::open_cuda(Cuda::builder().device(ordinal))?;
+                let cuda = devices::open_cuda(Cuda::builder().device(ordinal))?;
                 Ok(Served::Cuda(Of::new(cuda, conf, ordinal as u32)?))
             }
         }
@@ -241,7 +242,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn opened() -> Of<Sim> {
-        Of::new(device::open_sim(0).expect("a device"), Some("policy:classic"), 0).expect("an allocator")
+        Of::new(devices::open_sim(0).expect("a device"), Some("policy:classic"), 0).expect("an allocator")
     }
 
     /// A table had a block, which another thread has freed before its place was looked up. Its number names a free
@@ -249,7 +250,7 @@ mod tests {
     #[test]
     fn a_block_that_is_gone_has_no_address() {
         for conf in ["policy:classic", "policy:paged"] {
-            let of = Of::new(device::open_sim(0).expect("a device"), Some(conf), 0).expect("an allocator");
+            let of = Of::new(devices::open_sim(0).expect("a device"), Some(conf), 0).expect("an allocator");
             let [before, small, keep] = [(); 3].map(|()| of.allocate(512, 0).expect("memory"));
             let found = of.blocks.at_or_before(small + 511).expect("it is there");
             let within = |beside| place_within(&of.allocator, found, small + beside);

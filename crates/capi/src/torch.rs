@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 
 use crate::boundary::{self, Out};
 use crate::code::Failure;
+use crate::devices::{DEVICES, is_simulated, place};
 use crate::fork;
 use crate::handles::{self, CAllocator, Handle, pointer_of};
-use crate::numbered::{DEVICES, is_simulated, place};
 use crate::served::{Served, on};
 use crate::watch;
 

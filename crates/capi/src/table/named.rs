@@ -195,7 +195,7 @@ mod tests {
     use millpond_sim::Sim;
 
     use super::*;
-    use crate::device::open_sim;
+    use crate::devices::open_sim;
 
     fn simulated() -> (Pools<Sim>, Allocator<Told<Sim>>) {
         let device = Told::new(open_sim(0).expect("a device"), 0);

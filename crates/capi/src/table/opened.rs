@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::pond::Pond;
 use crate::code::Failure;
+use crate::devices::{DEVICES, place};
 use crate::fork;
-use crate::numbered::{DEVICES, place};
 
 /// The allocator of each device, or null. One that is there stays as long as the process.
 static PONDS: [AtomicPtr<Pond>; DEVICES] = [const { AtomicPtr::new(ptr::null_mut()) }; DEVICES];

@@ -11,8 +11,8 @@ use super::oom::remember;
 use super::told::{self, Told};
 use super::types::{Block, Oom, Pool};
 use crate::code::Failure;
-use crate::device::{self, Device};
-use crate::numbered::shares_pages;
+use crate::device::Device;
+use crate::devices::{self, shares_pages};
 use crate::streams::Streams;
 
 /// The allocator of a device of any kind.
@@ -46,9 +46,9 @@ impl Pond {
     /// Opens a device and creates its allocator. Without a configuration that of the environment applies.
     pub(super) fn open(number: u32, conf: Option<&str>, is_simulated: bool) -> Result<Pond, Failure> {
         if is_simulated {
-            return Ok(Pond::Sim(Of::new(device::open_sim(number)?, conf, number)?));
+            return Ok(Pond::Sim(Of::new(devices::open_sim(number)?, conf, number)?));
         }
-        let cuda = device::open_cuda(Cuda::builder().device(number as usize).shareable_pages(shares_pages()))?;
+        let cuda = devices::open_cuda(Cuda::builder().device(number as usize).shareable_pages(shares_pages()))?;
         Ok(Pond::Cuda(Of::new(cuda, conf, number)?))
     }
 }

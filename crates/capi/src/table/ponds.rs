@@ -8,8 +8,8 @@ use parking_lot::{Mutex, MutexGuard};
 use super::opened;
 use super::pond::{Pond, on};
 use crate::code::Failure;
+use crate::devices::{DEVICES, is_simulated, place};
 use crate::fork;
-use crate::numbered::{DEVICES, is_simulated, place};
 use crate::watch;
 
 /// What allocators are made with. Held by a thread that makes one.

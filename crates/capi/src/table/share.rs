@@ -15,8 +15,8 @@ use super::types::{Page, Pages};
 use super::{blocks, ponds};
 use crate::boundary::{self, Out};
 use crate::code::{Code, Failure};
+use crate::devices::SHARES_PAGES;
 use crate::fork;
-use crate::numbered::SHARES_PAGES;
 
 /// What was imported and not ended, by its address: the device, and the memory.
 static IMPORTS: Mutex<BTreeMap<u64, (i32, Imported)>> = Mutex::new(BTreeMap::new());
