@@ -9,7 +9,6 @@
 
 mod blocks;
 mod calls;
-mod checkpoints;
 mod layout;
 mod live;
 mod named;
@@ -29,7 +28,7 @@ pub mod types;
 
 use std::ffi::{c_char, c_int, c_void};
 
-pub use checkpoints::Taken;
+pub use pools::Taken;
 pub use record::Recording;
 use types::{ABI, Block, Delta, Host, Limits, Oom, Page, Pages, Place, Pool, Segment, Sink, Source, Stats};
 
@@ -125,9 +124,9 @@ static TABLE: Core = Core {
     capture_end: pools::capture_end,
     record_start: record::record_start,
     record_stop: record::record_stop,
-    checkpoint_take: checkpoints::checkpoint_take,
-    checkpoint_set: checkpoints::checkpoint_set,
-    checkpoint_drop: checkpoints::checkpoint_drop,
+    checkpoint_take: pools::checkpoint_take,
+    checkpoint_set: pools::checkpoint_set,
+    checkpoint_drop: pools::checkpoint_drop,
     open_to: calls::open_to,
     share: share::share,
     open_shared: share::open_shared,
