@@ -9,7 +9,7 @@ use millpond_core::{Obstacle, PoolId, Report};
 
 use crate::explain::{self, Explanation, Facts, RECORDED, Waits, beyond_any_policy, waits};
 use crate::text::format_bytes;
-use crate::typed::ViewError;
+use crate::typed::error::ViewError;
 
 /// The reason why an allocator could not serve a request.
 #[derive(Debug, thiserror::Error)]

@@ -6,12 +6,15 @@ use std::ops::RangeBounds;
 
 use bytemuck::Pod;
 
-use super::slice::Span;
-use super::{Memory, Slice, View, ViewError};
+use super::error::ViewError;
+use super::memory::Memory;
+use super::slice::{Elements, Slice, Span};
+use super::view::View;
+use crate::buffer::Buffer;
 
 /// A whole buffer as elements, which owns it. It has the size of the buffer, and dropping it drops the buffer.
 ///
-/// [`TypedBuffer`](super::TypedBuffer) is the form over a [`Buffer`](crate::Buffer);
+/// [`TypedBuffer`] is the form over a [`Buffer`];
 /// [`Stream::allocate_elements`](crate::Stream::allocate_elements) and
 /// [`allocate_from`](crate::Stream::allocate_from) allocate one.
 #[must_use = "a buffer that is not kept goes straight back to the pool"]
@@ -19,6 +22,9 @@ pub struct Typed<T, M> {
     buffer: M,
     element: PhantomData<fn() -> T>,
 }
+
+/// A buffer of elements of a device of the backend `B`.
+pub type TypedBuffer<T, B> = Typed<T, Buffer<B>>;
 
 impl<T: Pod, M: Memory> Typed<T, M> {
     /// Takes the bytes of a buffer that were asked for as elements.
@@ -86,6 +92,14 @@ impl<T: Pod, M: Memory> Typed<T, M> {
     /// dropped with the last view.
     pub fn share(self) -> View<T, M> {
         View::whole(self.buffer)
+    }
+}
+
+impl<T: Pod, M: Memory> Elements<M> for Typed<T, M> {
+    type Item = T;
+
+    fn elements(&self) -> Slice<'_, T, M> {
+        self.as_slice()
     }
 }
 

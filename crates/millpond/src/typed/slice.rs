@@ -7,7 +7,8 @@ use std::ops::{Bound, RangeBounds};
 use bytemuck::Pod;
 use millpond_backend::Backend;
 
-use super::{Memory, Typed, View, ViewError, size_of_element};
+use super::error::ViewError;
+use super::memory::{Memory, size_of_element};
 use crate::buffer::Buffer;
 
 /// What each segment's beginning is a multiple of, in bytes, on every device.
@@ -173,7 +174,7 @@ impl<T, M: fmt::Debug> fmt::Debug for Slice<'_, T, M> {
 }
 
 /// Something that has elements in the memory of a device: a [`TypedBuffer`](super::TypedBuffer), a [`Slice`], a
-/// [`View`], a plain buffer with its bytes, and a reference to any of them.
+/// [`View`](super::View), a plain buffer with its bytes, and a reference to any of them.
 pub trait Elements<M> {
     /// The type of the elements.
     type Item: Pod;
@@ -195,22 +196,6 @@ impl<T: Pod, M> Elements<M> for Slice<'_, T, M> {
 
     fn elements(&self) -> Slice<'_, T, M> {
         *self
-    }
-}
-
-impl<T: Pod, M: Memory> Elements<M> for View<T, M> {
-    type Item = T;
-
-    fn elements(&self) -> Slice<'_, T, M> {
-        self.as_slice()
-    }
-}
-
-impl<T: Pod, M: Memory> Elements<M> for Typed<T, M> {
-    type Item = T;
-
-    fn elements(&self) -> Slice<'_, T, M> {
-        self.as_slice()
     }
 }
 

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use super::slice::Span;
-use super::{Memory, Slice, ViewError};
+use super::error::ViewError;
+use super::memory::Memory;
+use super::slice::{Elements, Slice, Span};
 
 /// A range of a buffer as elements that keeps the buffer alive: the buffer is dropped with the last view of it, on
 /// whichever thread that is. Cloning it counts a reference.
@@ -93,6 +94,14 @@ impl<T: Pod, M: Memory> View<T, M> {
     pub fn try_into_buffer(self) -> Result<M, Self> {
         let Self { owner, span, element } = self;
         Arc::try_unwrap(owner).map_err(|owner| Self { owner, span, element })
+    }
+}
+
+impl<T: Pod, M: Memory> Elements<M> for View<T, M> {
+    type Item = T;
+
+    fn elements(&self) -> Slice<'_, T, M> {
+        self.as_slice()
     }
 }
 
