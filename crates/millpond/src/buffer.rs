@@ -7,8 +7,8 @@ use millpond_core::{Grant, LastUse, SegmentId, Side, Slot, Want};
 
 use crate::error::Error;
 use crate::events::Event;
-use crate::raw::{self, LaneRef, SegmentRef};
-use crate::state::{Held, State};
+use crate::raw::pointers::SegmentRef;
+use crate::state::{Held, LaneRef, State};
 use crate::stream::Stream;
 use crate::sync::Arc;
 use crate::watch::Out;
@@ -153,10 +153,10 @@ impl<B: Backend> Buffer<B> {
     /// Returns the backend's segment in which it lies, at [`offset`](Self::offset); `None` for an empty buffer. Takes
     /// the stream's lock briefly.
     pub fn segment(&self) -> Option<&B::Segment> {
-        raw::segment_of(self)
+        self.segment_place().map(|place| place.under(self))
     }
 
-    pub(crate) fn segment_place(&self) -> Option<SegmentRef<B>> {
+    fn segment_place(&self) -> Option<SegmentRef<B>> {
         (self.held.block != EMPTY).then(|| SegmentRef::new(self.lane.lock().segment(self.slot)))
     }
 

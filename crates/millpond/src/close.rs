@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use millpond_backend::{Backend, Left, LeftMapping, LeftPage, Point};
 
-use crate::lane::Lane;
-use crate::raw;
-use crate::state::{LockedShards, State};
+use crate::raw::calls;
+use crate::state::{Lane, LockedShards, State};
 use crate::sync::Ordering;
 
 impl<B: Backend> Drop for State<B> {
@@ -69,7 +68,7 @@ impl<B: Backend> Drop for State<B> {
         });
         let (points, pages) = (newest(&points), pages.collect());
         let is_addressed = self.is_addressed.load(Ordering::Relaxed);
-        raw::leave(&self.backend, Left { points, is_addressed, segments, ranges, pages });
+        calls::leave(&self.backend, Left { points, is_addressed, segments, ranges, pages });
     }
 }
 

@@ -10,8 +10,7 @@ use millpond_core::{Coordinator, Grant, Outcome, Plan, Polled, Shard, ShardId, S
 use crate::error::{Error, OutOfMemory};
 use crate::events::Event;
 use crate::explain::{Explanation, Facts};
-use crate::lane::Lane;
-use crate::state::{HeldShards, LockedShards, State};
+use crate::state::{HeldShards, Lane, LockedShards, State};
 use crate::sync::{Arc, lock_soon, wait_until};
 use crate::watch::{Asked, Pages};
 

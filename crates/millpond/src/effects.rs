@@ -7,7 +7,8 @@ use millpond_core::{Outcome, PageCall, PageId, Place, ShardId, Slot};
 
 use crate::drive::Performed;
 use crate::error::Error;
-use crate::raw::{self, Vm};
+use crate::raw::calls::{self, Vm};
+use crate::raw::source::give_back;
 use crate::state::State;
 
 impl<B: Backend> State<B> {
@@ -56,11 +57,11 @@ impl<B: Backend> State<B> {
         let source = self.sources.take((shard, slot));
         self.activity.book(&self.backend, || {
             if let Some(source) = &source {
-                raw::source::give_back(source, &self.backend, lane.stream, segment);
+                give_back(source, &self.backend, lane.stream, segment);
             } else if is_range {
-                raw::release_range::<B>(self.vm(), segment);
+                calls::release_range::<B>(self.vm(), segment);
             } else {
-                raw::release(&self.backend, segment);
+                calls::release(&self.backend, segment);
             }
         });
     }
@@ -92,15 +93,15 @@ impl<B: Backend> State<B> {
             }
             PageCall::Map { page, at } => {
                 let (lane, page) = (self.lane(at.shard), self.pages.get(page));
-                let range = raw::range_of(lane, at.slot);
+                let range = calls::range_of(lane, at.slot);
                 let mapped =
-                    self.activity.book(&self.backend, || raw::map::<B>(vm, range, at.offset, &page, lane.stream));
+                    self.activity.book(&self.backend, || calls::map::<B>(vm, range, at.offset, &page, lane.stream));
                 mapped.map_err(|error| ("map", error))?;
             }
             PageCall::Unmap { page, at } => self.unmap(page, at),
             PageCall::Release { page } => {
                 let page = self.pages.take(page);
-                self.activity.book(&self.backend, || raw::release_page::<B>(vm, page));
+                self.activity.book(&self.backend, || calls::release_page::<B>(vm, page));
             }
         }
         Ok(())
@@ -108,15 +109,15 @@ impl<B: Backend> State<B> {
 
     fn unmap(&self, page: PageId, at: Place) {
         let (lane, page) = (self.lane(at.shard), self.pages.get(page));
-        let range = raw::range_of(lane, at.slot);
-        self.activity.book(&self.backend, || raw::unmap::<B>(self.vm(), range, at.offset, &page, lane.stream));
+        let range = calls::range_of(lane, at.slot);
+        self.activity.book(&self.backend, || calls::unmap::<B>(self.vm(), range, at.offset, &page, lane.stream));
     }
 
     /// Unmaps a page everywhere and releases it.
     pub(crate) fn release_page(&self, page: PageId, places: &[Place]) {
         places.iter().for_each(|&at| self.unmap(page, at));
         let page = self.pages.take(page);
-        self.activity.book(&self.backend, || raw::release_page::<B>(self.vm(), page));
+        self.activity.book(&self.backend, || calls::release_page::<B>(self.vm(), page));
     }
 
     fn vm(&self) -> &Vm<'_, B> {

@@ -13,8 +13,7 @@ use millpond_backend::{Backend, Point, StreamId};
 use millpond_core::{Grant, Outcome, PageCall, SegmentId, Slot, Step};
 
 use crate::allocator::Allocator;
-use crate::lane::Lane;
-use crate::state::State;
+use crate::state::{Lane, State};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::watch::{Out, Watching};
 

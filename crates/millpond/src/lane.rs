@@ -3,25 +3,27 @@
 use millpond_backend::{Backend, StreamId, Tick};
 use millpond_core::{Shard, ShardId, Slot};
 
-use crate::raw::{Guard, Latched, OwnerRef};
-use crate::state::State;
+use crate::raw::latched::{Guard, Latched};
+use crate::raw::pointers::OwnerRef;
 use crate::sync::{Arc, AtomicU64, Ordering};
 use crate::watch::Watch;
 
 /// One stream of one allocator, in one pool; or all streams of a pool, where they have their memory together. The
 /// alignment makes sure that neighbours in the table of lanes share no cache line, and no pair of lines that the
 /// processor fetches together.
+///
+/// `O` is what owns the lane, of which it needs nothing but that it lives as long as a block is handed out.
 #[repr(align(128))]
-pub(crate) struct Lane<B: Backend> {
+pub(crate) struct Lane<B: Backend, O> {
     /// The stream that it was opened for.
     pub(crate) stream: StreamId,
     pub(crate) shard: ShardId,
     /// Whether the stream is set aside: no work is put there, so everything that its ticks cover is complete.
     set_aside: bool,
-    owner: OwnerRef<B>,
+    owner: OwnerRef<O>,
     /// The bytes of blocks that are handed out. It is written under the lock, and read without it.
     allocated: AtomicU64,
-    inner: Latched<LaneState<B>>,
+    inner: Latched<LaneState<B, O>>,
 }
 
 /// The number of operations of a stream that may be short of room before it is overdrawn, while other threads are short
@@ -33,14 +35,14 @@ const SHORT_MAX: u32 = 8;
 /// A driver's segment at a fixed place in memory.
 type SharedSegment<B> = std::sync::Arc<<B as Backend>::Segment>;
 
-/// The state that a lane's lock guards.
-pub(crate) struct LaneState<B: Backend> {
+/// The state that a lane's lock guards. `O` is what owns the lane.
+pub(crate) struct LaneState<B: Backend, O> {
     pub(crate) shard: Shard,
     /// The driver's segments and ranges by slot. The `Arc` is never cloned. It is used because references to its
     /// content outlive moves of the table, which a `Box` does not allow.
     pub(crate) segments: Vec<Option<SharedSegment<B>>>,
     /// Keeps the allocator alive while blocks are handed out: see [`crate::raw`].
-    keep: Option<Arc<State<B>>>,
+    keep: Option<Arc<O>>,
     /// Whether the user's handles are dropped, so that `keep` is given up with the last block.
     closing: bool,
     /// The number of buffers of 0 bytes that are handed out. They have no block, and rely on the lane as blocks do.
@@ -53,8 +55,8 @@ pub(crate) struct LaneState<B: Backend> {
     pub(crate) watch: Option<Box<Watch>>,
 }
 
-impl<B: Backend> Lane<B> {
-    pub(crate) fn new(owner: OwnerRef<B>, shard: Shard, set_aside: bool, direct: bool) -> Self {
+impl<B: Backend, O> Lane<B, O> {
+    pub(crate) fn new(owner: OwnerRef<O>, shard: Shard, set_aside: bool, direct: bool) -> Self {
         Self {
             stream: shard.stream(),
             shard: shard.id(),
@@ -76,7 +78,7 @@ impl<B: Backend> Lane<B> {
 
     /// Returns the allocator's state, which owns this lane.
     #[inline]
-    pub(crate) fn owner(&self) -> &State<B> {
+    pub(crate) fn owner(&self) -> &O {
         self.owner.get(self)
     }
 
@@ -109,17 +111,17 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Takes the lock if no other thread holds it.
-    pub(crate) fn try_lock(&self) -> Option<Guard<'_, LaneState<B>>> {
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, LaneState<B, O>>> {
         self.inner.try_lock()
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> Guard<'_, LaneState<B>> {
+    pub(crate) fn lock(&self) -> Guard<'_, LaneState<B, O>> {
         self.inner.lock()
     }
 }
 
-impl<B: Backend> LaneState<B> {
+impl<B: Backend, O> LaneState<B, O> {
     /// Counts an operation that was short of room for a peak. Returns whether it is time to settle: at once if one
     /// thread does all such operations, else once for many of them. If threads go on doing them in turns, their streams
     /// are overdrawn meanwhile, so that not each operation comes here. A thread that takes over from another one is
@@ -140,20 +142,20 @@ impl<B: Backend> LaneState<B> {
 
     /// Keeps the allocator alive from now on, because a block is handed out.
     #[inline]
-    pub(crate) fn hold(&mut self, state: &Arc<State<B>>) {
+    pub(crate) fn hold(&mut self, state: &Arc<O>) {
         if self.keep.is_none() {
             self.keep = Some(Arc::clone(state));
         }
     }
 
     /// Counts a buffer of 0 bytes that is handed out, and keeps the allocator alive for it, too.
-    pub(crate) fn hand_out_nothing(&mut self, state: &Arc<State<B>>) {
+    pub(crate) fn hand_out_nothing(&mut self, state: &Arc<O>) {
         self.hold(state);
         self.empty += 1;
     }
 
     /// Counts a buffer of 0 bytes that was dropped. Returns the same as [`let_go`](Self::let_go).
-    pub(crate) fn take_nothing(&mut self) -> Option<Arc<State<B>>> {
+    pub(crate) fn take_nothing(&mut self) -> Option<Arc<O>> {
         assert!(self.empty > 0, "a buffer of 0 bytes came back to a lane that has handed out none");
         self.empty -= 1;
         self.let_go()
@@ -179,18 +181,18 @@ impl<B: Backend> LaneState<B> {
     /// Gives up the reference to the allocator if the user's handles are dropped and no buffer is left. It is called
     /// when a block was freed. The caller drops the returned reference last of all, outside the lock.
     #[inline]
-    pub(crate) fn let_go(&mut self) -> Option<Arc<State<B>>> {
+    pub(crate) fn let_go(&mut self) -> Option<Arc<O>> {
         let is_last = self.closing && self.empty == 0 && self.shard.live_blocks() == 0;
         if is_last { self.keep.take() } else { None }
     }
 
     /// Returns another reference to what keeps the allocator alive.
-    pub(crate) fn kept(&self) -> Option<Arc<State<B>>> {
+    pub(crate) fn kept(&self) -> Option<Arc<O>> {
         self.keep.clone()
     }
 
     /// Records that the user's handles are dropped.
-    pub(crate) fn close(&mut self) -> Option<Arc<State<B>>> {
+    pub(crate) fn close(&mut self) -> Option<Arc<O>> {
         self.closing = true;
         self.let_go()
     }

@@ -11,13 +11,12 @@ use crate::error::Error;
 use crate::state::State;
 use crate::stream::Stream;
 
-mod buffer;
+pub(crate) mod buffer;
 #[cfg(all(test, not(loom)))]
 mod tests;
-mod uses;
+pub(crate) mod uses;
 
 pub use buffer::PinnedBuffer;
-pub(crate) use uses::{Access, NoConflict};
 
 /// A cache of page-locked host memory, for copies to and from one device. Cheap to clone; clones are the same cache.
 ///

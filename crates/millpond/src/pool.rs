@@ -9,9 +9,8 @@ use millpond_core::{Plan, PoolId};
 
 use crate::allocator::{Allocator, Handle};
 use crate::error::Error;
-use crate::raw::LaneRef;
 use crate::raw::source::SegmentSource;
-use crate::state::{LockedShards, State};
+use crate::state::{LaneRef, LockedShards, State};
 use crate::stream::Stream;
 use crate::sync::Arc;
 

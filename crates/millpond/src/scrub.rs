@@ -8,7 +8,7 @@ use millpond_backend::{Backend, Caps, ClassId, ClassKind, Closing, StreamId, Tic
 
 use crate::buffer::Buffer;
 use crate::error::Error;
-use crate::raw;
+use crate::raw::host::overwrite_by_host;
 use crate::state::State;
 
 /// Returns what the device lacks to scrub memory of this class, or `None`.
@@ -64,7 +64,7 @@ impl<B: Backend> State<B> {
     /// Overwrites host memory on the host. Host memory is granted once the device is done with it, and the host may be
     /// the next to use it, which the order of a stream does not cover.
     fn scrub_by_host(&self, buffer: &mut Buffer<B>) -> Result<(), Error<B::Error>> {
-        if raw::overwrite_by_host(buffer) {
+        if overwrite_by_host(buffer) {
             return Ok(());
         }
         Err(Error::Unsupported {

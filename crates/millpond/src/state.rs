@@ -13,15 +13,23 @@ use crate::activity::Activity;
 use crate::created::{Created, Lease};
 use crate::error::Error;
 use crate::events::Sinks;
-use crate::lane::{Lane, LaneState};
+use crate::lane;
 use crate::pages::Pages;
 use crate::pool::{Bonds, Sources};
-use crate::raw::{Guard, LaneRef, OwnerRef};
+use crate::raw::latched::Guard;
+use crate::raw::pointers::{self, OwnerRef};
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, lock_soon};
 use crate::watch::{Asked, Out};
 
 #[cfg(all(test, not(loom)))]
 mod tests;
+
+/// A lane of an allocator, which its state owns.
+pub(crate) type Lane<B> = lane::Lane<B, State<B>>;
+/// What the lock of a lane guards.
+pub(crate) type LaneState<B> = lane::LaneState<B, State<B>>;
+/// A pointer to a lane.
+pub(crate) type LaneRef<B> = pointers::LaneRef<Lane<B>>;
 
 /// The streams that caches of page-locked memory have set aside, which stay so.
 #[derive(Default)]

@@ -13,8 +13,7 @@ use crate::created::Lease;
 use crate::error::Error;
 use crate::events::Event;
 use crate::pool::Bond;
-use crate::raw::LaneRef;
-use crate::state::State;
+use crate::state::{LaneRef, State};
 use crate::sync::Arc;
 use crate::watch::{Asked, Site};
 

@@ -8,7 +8,7 @@ use millpond_backend::Backend;
 use super::uses::{Access, Uses};
 use crate::buffer::Buffer;
 use crate::error::Error;
-use crate::raw::{self, HostPlace};
+use crate::raw::host::{HostPlace, host_bytes, host_bytes_mut};
 use crate::state::State;
 use crate::stream::Stream;
 
@@ -36,10 +36,6 @@ impl<B: Backend> PinnedBuffer<B> {
     /// Returns the block behind it, for tracking its uses.
     pub(crate) fn buffer(&self) -> &Buffer<B> {
         &self.buffer
-    }
-
-    pub(crate) fn place(&self) -> &HostPlace {
-        &self.place
     }
 
     fn state(&self) -> &State<B> {
@@ -82,7 +78,7 @@ impl<B: Backend> PinnedBuffer<B> {
     /// call fails.
     pub fn bytes(&self) -> Result<&[u8], Error<B::Error>> {
         let proof = self.uses.expect_no_conflict(self.state(), Access::Read)?;
-        Ok(raw::host_bytes(self, &proof))
+        Ok(host_bytes(&self.place, &proof))
     }
 
     /// Returns its bytes, to be written. Asks the driver for the progress of the streams that use it, and never blocks.
@@ -93,7 +89,7 @@ impl<B: Backend> PinnedBuffer<B> {
     /// [`Error::Driver`] if a driver call fails.
     pub fn bytes_mut(&mut self) -> Result<&mut [u8], Error<B::Error>> {
         let proof = self.uses.expect_no_conflict(self.state(), Access::Write)?;
-        Ok(raw::host_bytes_mut(self, &proof))
+        Ok(host_bytes_mut(&mut self.place, &proof))
     }
 
     /// Blocks until the device is done with it. Submits the streams that use it where their work is not submitted yet.

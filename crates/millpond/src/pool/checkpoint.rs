@@ -8,9 +8,8 @@ use millpond_core::{BlockId, Checkpoint, Coordinator, Obstacle, Restored, ShardI
 use super::Pool;
 use crate::buffer::{Buffer, EMPTY};
 use crate::error::Error;
-use crate::raw::LaneRef;
 use crate::raw::number::RawBuffer;
-use crate::state::{HeldShards, LockedShards, State};
+use crate::state::{HeldShards, LaneRef, LockedShards, State};
 use crate::sync::wait_until;
 use crate::watch::{Asked, Site};
 

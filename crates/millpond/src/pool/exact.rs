@@ -9,8 +9,7 @@ use millpond_core::settings::Scrub;
 use super::checkpoint::{WAITS_MOST, wait_for};
 use crate::buffer::Buffer;
 use crate::error::Error;
-use crate::raw::LaneRef;
-use crate::state::LockedShards;
+use crate::state::{LaneRef, LockedShards};
 use crate::stream::Stream;
 use crate::watch::Asked;
 
@@ -34,7 +33,7 @@ impl<B: Backend> Stream<B> {
             return Ok(Some(Buffer::empty(self.lane().clone(), self.id(), &self.handle().state)));
         }
         let want = state.sizes.want(bytes).ok_or(Error::TooLarge { requested: bytes })?;
-        let lane: &crate::lane::Lane<B> = self.lane();
+        let lane: &crate::state::Lane<B> = self.lane();
         let asked = Asked { stream: self.id(), site: Location::caller() };
         state.retire_ready()?;
         for _ in 0..WAITS_MOST {

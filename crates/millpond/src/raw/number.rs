@@ -19,8 +19,7 @@ use crate::allocator::Allocator;
 use crate::buffer::{Buffer, EMPTY};
 use crate::error::Error;
 use crate::events::Event;
-use crate::raw::LaneRef;
-use crate::state::{Held, State};
+use crate::state::{Held, LaneRef, State};
 use crate::stream::Stream;
 use crate::watch::Out;
 

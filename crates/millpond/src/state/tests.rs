@@ -9,7 +9,7 @@ use millpond_sim::Sim;
 
 use crate::allocator::Allocator;
 use crate::buffer::Buffer;
-use crate::lane::Lane;
+use crate::state::Lane;
 use crate::stream::Stream;
 
 const THREADS: usize = 8;

@@ -6,7 +6,8 @@ use super::Stream;
 use super::transfer::expect_inside;
 use crate::buffer::Buffer;
 use crate::error::Error;
-use crate::pinned::{Access, PinnedBuffer};
+use crate::pinned::buffer::PinnedBuffer;
+use crate::pinned::uses::Access;
 
 /// Copies between page-locked host memory and the device, each queued on this stream behind what was queued there
 /// before. None of them blocks. They record their use on the pinned buffer, which can be dropped at once.

@@ -8,8 +8,8 @@ use millpond_core::{
 
 use super::{Asked, Out, Watch};
 use crate::history::{Kind, Raw};
-use crate::lane::LaneState;
-use crate::state::State;
+use crate::lane;
+use crate::state::{LaneState, State};
 use crate::sync::Ordering;
 use crate::tag::TagId;
 
@@ -50,7 +50,7 @@ impl Watch {
     }
 }
 
-impl<B: Backend> LaneState<B> {
+impl<B: Backend, O> lane::LaneState<B, O> {
     /// Takes in that a block was handed out.
     #[inline]
     pub(crate) fn granted(&mut self, asked: &Asked, requested: u64, grant: &Grant) {

@@ -5,11 +5,10 @@ use millpond_core::Coordinator;
 
 use super::{Switches, Watch};
 use crate::history::{Mark, Marks, Recording, Ring, Rings};
-use crate::lane::{Lane, LaneState};
 use crate::live::Tracking;
-use crate::raw::Guard;
 use crate::raw::clock::Clock;
-use crate::state::State;
+use crate::raw::latched::Guard;
+use crate::state::{Lane, LaneState, State};
 use crate::sync::Ordering;
 
 impl Switches {
