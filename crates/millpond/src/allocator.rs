@@ -9,11 +9,10 @@ use millpond_core::{Plan, PoolId, SegmentView, WasteLedger};
 
 use crate::activity::DriverActivity;
 use crate::buffer::Buffer;
-use crate::builder::Builder;
 use crate::error::Error;
 use crate::events::Event;
 use crate::history::Mark;
-use crate::state::{Lane, LaneRef, LockedShards, State};
+use crate::state::{Handle, Lane, LaneRef, LockedShards, State};
 use crate::stream::Stream;
 use crate::sync::Arc;
 use crate::usage::{BeyondDevice, Usage};
@@ -28,21 +27,6 @@ use crate::usage::{BeyondDevice, Usage};
 /// stream.
 pub struct Allocator<B: Backend> {
     handle: Arc<Handle<B>>,
-}
-
-/// The state behind the user's handles. When the last handle is dropped, lanes without live blocks stop keeping the
-/// state alive.
-pub(crate) struct Handle<B: Backend> {
-    pub(crate) state: Arc<State<B>>,
-}
-
-impl<B: Backend> Drop for Handle<B> {
-    fn drop(&mut self) {
-        self.state.tell_of_what_is_left();
-        let kept: Vec<_> = self.state.lanes().map(|lane| lane.lock().close()).collect();
-        // This is outside of the locks, because the last of these references may drop the state.
-        drop(kept);
-    }
 }
 
 impl<B: Backend> Allocator<B> {
@@ -69,34 +53,6 @@ impl<B: Backend> Allocator<B> {
         &self.handle.state
     }
 
-    /// Creates an allocator for the device's own memory, with default settings. It reads no environment variable:
-    /// [`Builder::environment`] does.
-    ///
-    /// ```
-    /// use millpond::Allocator;
-    /// use millpond_sim::Sim;
-    ///
-    /// let allocator = Allocator::new(Sim::new());
-    /// let stream = allocator.create_stream()?;
-    /// let buffer = stream.allocate(1000)?;
-    /// assert_eq!((buffer.len(), buffer.capacity()), (1000, 1024));
-    /// assert_eq!(allocator.memory_allocated(), 1024);
-    /// drop(buffer);
-    /// assert_eq!((allocator.memory_allocated(), allocator.memory_reserved()), (0, 2 << 20));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn new(backend: B) -> Self {
-        match Self::builder(backend).build() {
-            Ok(allocator) => allocator,
-            Err(error) => panic!("the default settings suit every device, and yet: {error}"),
-        }
-    }
-
-    /// Returns a builder, with which an allocator is configured.
-    pub fn builder(backend: B) -> Builder<B> {
-        Builder::new(backend)
-    }
-
     /// Returns the backend.
     pub fn backend(&self) -> &B {
         &self.state().backend
@@ -113,7 +69,8 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Returns the keys of the configuration that were accepted and have no effect here, in the order in which they
-    /// were given: those that PyTorch has for parts that Millpond does not have, as [`Builder::ignored`] has them.
+    /// were given: those that PyTorch has for parts that Millpond does not have, as
+    /// [`Builder::ignored`](crate::Builder::ignored) has them.
     pub fn ignored_settings(&self) -> &[&'static str] {
         &self.state().ignored
     }
@@ -424,28 +381,5 @@ impl<B: Backend> fmt::Debug for Allocator<B> {
             .field("device", &self.backend().caps().name)
             .field("reserved_bytes", &self.memory_reserved())
             .finish()
-    }
-}
-
-impl<B: Backend> State<B> {
-    /// Refuses a stream or a buffer that belongs to another allocator.
-    pub(crate) fn expect_own(&self, what: &'static str, owner: &State<B>) -> Result<(), Error<B::Error>> {
-        if std::ptr::eq(self, owner) {
-            Ok(())
-        } else {
-            Err(Error::WrongDevice { what, belongs_to: owner.device, given_to: self.device })
-        }
-    }
-
-    /// Refuses a stream that the allocator does not have.
-    pub(crate) fn expect_stream(&self, stream: StreamId) -> Result<(), Error<B::Error>> {
-        if self.coordinator.lock().knows_stream(stream) { Ok(()) } else { Err(Error::UnknownStream { stream }) }
-    }
-
-    /// Refuses a point that cannot cover any work yet: a wait for it would wait for work that may never be recorded.
-    pub(crate) fn expect_marked(&self, point: Point) -> Result<(), Error<B::Error>> {
-        self.expect_stream(point.stream)?;
-        let marked = self.backend.mark(point.stream);
-        if point.tick <= marked { Ok(()) } else { Err(Error::NotMarked { point, marked }) }
     }
 }

@@ -9,7 +9,6 @@ use crate::error::Error;
 use crate::events::Event;
 use crate::raw::pointers::SegmentRef;
 use crate::state::{Held, LaneRef, State};
-use crate::stream::Stream;
 use crate::sync::Arc;
 use crate::watch::Out;
 
@@ -181,30 +180,9 @@ impl<B: Backend> Buffer<B> {
         reached.is_ok_and(|reached| reached >= self.last_use.tick())
     }
 
-    /// Records that the buffer is used on another stream: everything that is queued there **until the buffer is
-    /// dropped** must be complete before the memory is used for another buffer. This is PyTorch's `record_stream`;
-    /// naming the home stream has no effect.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::WrongDevice`] if the stream is another allocator's.
-    pub fn record_stream(&self, stream: &Stream<B>) -> Result<(), Error<B::Error>> {
-        let state = self.lane.owner();
-        state.expect_own("stream", stream.lane().owner())?;
-        if self.held.block != EMPTY {
-            let other = stream.id();
-            self.lane.lock().use_on(self.held.block, other);
-            if state.sinks.is_told() {
-                let event = |segment, offset| Event::Use { segment, offset, stream: other };
-                state.tell_of(&self.lane, (self.slot, self.offset), event);
-            }
-        }
-        Ok(())
-    }
-
-    /// Records that the buffer is used up to a point, taken with [`Stream::point`] after the last use was queued. It is
-    /// more precise than `record_stream`, because work queued later does not delay the reuse. A point of the home
-    /// stream has no effect.
+    /// Records that the buffer is used up to a point, taken with [`Stream::point`](crate::Stream::point) after the last
+    /// use was queued. It is more precise than `record_stream`, because work queued later does not delay the reuse. A
+    /// point of the home stream has no effect.
     ///
     /// # Errors
     ///

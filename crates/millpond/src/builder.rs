@@ -29,7 +29,7 @@ pub struct Builder<B: Backend> {
 }
 
 impl<B: Backend> Builder<B> {
-    pub(crate) fn new(backend: B) -> Self {
+    fn new(backend: B) -> Self {
         Self {
             backend,
             class: ClassId::DEVICE,
@@ -135,6 +135,36 @@ impl<B: Backend> Builder<B> {
         let mut state = State::new(self.backend, self.class, self.device, coordinator);
         state.ignored = self.ignored;
         Ok(Allocator::from_state(state))
+    }
+}
+
+impl<B: Backend> Allocator<B> {
+    /// Creates an allocator for the device's own memory, with default settings. It reads no environment variable:
+    /// [`Builder::environment`] does.
+    ///
+    /// ```
+    /// use millpond::Allocator;
+    /// use millpond_sim::Sim;
+    ///
+    /// let allocator = Allocator::new(Sim::new());
+    /// let stream = allocator.create_stream()?;
+    /// let buffer = stream.allocate(1000)?;
+    /// assert_eq!((buffer.len(), buffer.capacity()), (1000, 1024));
+    /// assert_eq!(allocator.memory_allocated(), 1024);
+    /// drop(buffer);
+    /// assert_eq!((allocator.memory_allocated(), allocator.memory_reserved()), (0, 2 << 20));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn new(backend: B) -> Self {
+        match Self::builder(backend).build() {
+            Ok(allocator) => allocator,
+            Err(error) => panic!("the default settings suit every device, and yet: {error}"),
+        }
+    }
+
+    /// Returns a builder, with which an allocator is configured.
+    pub fn builder(backend: B) -> Builder<B> {
+        Builder::new(backend)
     }
 }
 

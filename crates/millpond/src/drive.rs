@@ -7,33 +7,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use millpond_backend::{Backend, BackendError, ClassId, Closing, Fault, Point, StreamId, Tick};
 use millpond_core::{Coordinator, Grant, Outcome, Plan, Polled, Shard, ShardId, Shards, Step, Want};
 
+use crate::effects::Performed;
 use crate::error::{Error, OutOfMemory};
 use crate::events::Event;
 use crate::explain::{Explanation, Facts};
 use crate::state::{HeldShards, Lane, LockedShards, State};
 use crate::sync::{Arc, lock_soon, wait_until};
 use crate::watch::{Asked, Pages};
-
-/// The result of a step: an outcome for the plan, and the driver's error that ends the plan, if there was one.
-pub(crate) struct Performed<E: BackendError> {
-    pub(crate) outcome: Outcome,
-    pub(crate) error: Option<Error<E>>,
-}
-
-impl<E: BackendError> Performed<E> {
-    pub(crate) fn ok(outcome: Outcome) -> Self {
-        Self { outcome, error: None }
-    }
-
-    /// Creates the result of a failed call. The plan continues with the next attempt after an out-of-memory error;
-    /// every other error ends it.
-    pub(crate) fn failed(call: &'static str, error: E) -> Self {
-        match error.fault() {
-            Fault::OutOfMemory => Self::ok(Outcome::Refused),
-            _ => Self { outcome: Outcome::Failed, error: Some(Error::driver(call, error)) },
-        }
-    }
-}
 
 /// A step that the coordinator has decided on, with what is kept to tell of it later.
 struct Decided {

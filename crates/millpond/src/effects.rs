@@ -5,11 +5,31 @@ use std::cell::Cell;
 use millpond_backend::{Backend, BackendError, Fault};
 use millpond_core::{Outcome, PageCall, PageId, Place, ShardId, Slot};
 
-use crate::drive::Performed;
 use crate::error::Error;
 use crate::raw::calls::{self, Vm};
 use crate::raw::source::give_back;
 use crate::state::State;
+
+/// The result of a step: an outcome for the plan, and the driver's error that ends the plan, if there was one.
+pub(crate) struct Performed<E: BackendError> {
+    pub(crate) outcome: Outcome,
+    pub(crate) error: Option<Error<E>>,
+}
+
+impl<E: BackendError> Performed<E> {
+    pub(crate) fn ok(outcome: Outcome) -> Self {
+        Self { outcome, error: None }
+    }
+
+    /// Creates the result of a failed call. The plan continues with the next attempt after an out-of-memory error;
+    /// every other error ends it.
+    pub(crate) fn failed(call: &'static str, error: E) -> Self {
+        match error.fault() {
+            Fault::OutOfMemory => Self::ok(Outcome::Refused),
+            _ => Self { outcome: Outcome::Failed, error: Some(Error::driver(call, error)) },
+        }
+    }
+}
 
 impl<B: Backend> State<B> {
     /// Takes a segment from the driver, or from the source of the shard's pool.

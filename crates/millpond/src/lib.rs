@@ -2,6 +2,7 @@
 
 mod activity;
 mod allocator;
+mod bond;
 mod buffer;
 mod builder;
 mod close;
@@ -23,6 +24,7 @@ mod pool;
 mod raw;
 mod scrub;
 pub mod snapshot;
+mod sources;
 mod state;
 mod stream;
 pub mod summary;
@@ -33,6 +35,8 @@ pub mod telemetry;
 pub mod text;
 pub mod typed;
 mod usage;
+#[cfg(not(loom))]
+mod waiters;
 mod watch;
 
 pub use activity::DriverActivity;

@@ -2,14 +2,18 @@
 
 use std::fmt;
 
-use millpond_backend::{Backend, ClassId, ClassKind};
+use millpond_backend::{Backend, ClassId, ClassKind, StreamId};
 use millpond_core::settings::Settings;
 
 use crate::allocator::Allocator;
 use crate::builder::coordinator_for;
 use crate::error::Error;
+#[cfg(not(loom))]
+use crate::state::Handle;
 use crate::state::State;
 use crate::stream::Stream;
+#[cfg(not(loom))]
+use crate::sync::Arc;
 
 pub(crate) mod buffer;
 #[cfg(all(test, not(loom)))]
@@ -111,8 +115,7 @@ impl<B: Backend + Clone> Allocator<B> {
             None => backend.create_stream().map_err(|e| Error::driver("create_stream", e))?,
         };
         let cache = State::new(backend, class, state.device, coordinator).beside(state, home);
-        let cache = Allocator::from_state(cache);
-        Ok(Pinned { home: cache.open(home), cache })
+        Ok(Pinned::over(Allocator::from_state(cache), home))
     }
 }
 
@@ -127,6 +130,20 @@ impl<B: Backend> State<B> {
 }
 
 impl<B: Backend> Pinned<B> {
+    /// Makes a cache of an allocator that has set its home stream aside.
+    fn over(cache: Allocator<B>, home: StreamId) -> Self {
+        Self { home: cache.open(home), cache }
+    }
+
+    /// Returns the cache of a handle of its allocator.
+    #[cfg(not(loom))]
+    pub(crate) fn of(handle: &Arc<Handle<B>>) -> Self {
+        match handle.state.home() {
+            Some(home) => Self::over(Allocator::of(handle), home),
+            None => panic!("a cache of page-locked memory has no home stream"),
+        }
+    }
+
     /// Allocates at least `bytes` bytes. Their content is unspecified: memory is handed out as its previous user left
     /// it, unless the cache [scrubs](millpond_core::settings::Scrub).
     ///

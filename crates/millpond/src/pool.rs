@@ -7,22 +7,19 @@ use millpond_core::settings::PoolFlags;
 use millpond_core::stats::PoolStats;
 use millpond_core::{Plan, PoolId};
 
-use crate::allocator::{Allocator, Handle};
+use crate::allocator::Allocator;
+use crate::bond::Bond;
 use crate::error::Error;
 use crate::raw::source::SegmentSource;
-use crate::state::{LaneRef, LockedShards, State};
+use crate::state::{Handle, LaneRef, LockedShards};
 use crate::stream::Stream;
 use crate::sync::Arc;
 
-mod bond;
 mod capture;
 mod checkpoint;
 mod exact;
-mod sources;
 
-pub(crate) use bond::{Bond, Bonds};
 pub use capture::Capture;
-pub(crate) use sources::Sources;
 
 /// A reference to a private pool: PyTorch's `MemPool`, and the pool of a CUDA graph. Cloning it adds a reference, and
 /// dropping it takes one away.
@@ -227,16 +224,5 @@ impl<B: Backend> Allocator<B> {
     pub fn empty_cache_of(&self, id: PoolId) -> Result<(), Error<B::Error>> {
         let state = self.state();
         state.run(&mut Plan::empty_pool(id, state.clocks())).map(drop)
-    }
-}
-
-impl<B: Backend> State<B> {
-    /// Refuses a stream that requests cannot be made on.
-    pub(crate) fn expect_open(&self, id: StreamId) -> Result<(), Error<B::Error>> {
-        self.expect_streams()?;
-        if !self.backend.has_stream(id) {
-            return Err(Error::UnknownStream { stream: id });
-        }
-        self.expect_free(id)
     }
 }

@@ -1,7 +1,7 @@
 //! The only module of the library with `unsafe` code: a pointer from buffers to their lane, the value that a lane's
 //! latch guards, and driver calls whose contract the core's decisions fulfil. Each subject has a file: [`pointers`],
-//! [`latched`], [`calls`], and [`host`] for the bytes of host memory. Buffers as numbers, whose free relies on its caller,
-//! are in [`number`]; [`source`] has the segments that other allocators supply.
+//! [`latched`], [`calls`], and [`host`] for the bytes of host memory. Buffers as numbers, whose free relies on its
+//! caller, are in [`number`]; [`source`] has the segments that other allocators supply.
 //!
 //! # Why a pointer
 //!
@@ -39,9 +39,9 @@
 //!   The references to state and lane that they derive from it are arguments only of functions that return before the
 //!   store (`mark`, `is_plain`, `lock`, the shard's `free`, `let_go`, `kept`), or that run while `freed` holds a
 //!   reference of its own (`go_on_from`).
-//! - A [`Guard`](latched::Guard) holds pointers, so passing it to `drop` passes no reference to the lane. Its drop takes what
-//!   it needs of the latch before the store. The store is `AtomicBool::store(&self)`, whose argument covers an
-//!   `UnsafeCell` and nothing else; such bytes are not protected, on which `Arc` in the standard library relies as
+//! - A [`Guard`](latched::Guard) holds pointers, so passing it to `drop` passes no reference to the lane. Its drop
+//!   takes what it needs of the latch before the store. The store is `AtomicBool::store(&self)`, whose argument covers
+//!   an `UnsafeCell` and nothing else; such bytes are not protected, on which `Arc` in the standard library relies as
 //!   well.
 //! - `Buffer::drop` borrows only the buffer, which belongs to its owner. A caller further up the stack that borrows the
 //!   state has a handle or a live buffer for it.

@@ -10,17 +10,21 @@ use millpond_core::settings::Scrub;
 use millpond_core::{Coordinator, Freed, Grant, PoolId, Requester, Shard, ShardId, Shards, Side, Sizes, Uses, Want};
 
 use crate::activity::Activity;
+use crate::bond::Bonds;
 use crate::created::{Created, Lease};
 use crate::error::Error;
 use crate::events::Sinks;
 use crate::lane;
 use crate::pages::Pages;
-use crate::pool::{Bonds, Sources};
 use crate::raw::latched::Guard;
 use crate::raw::pointers::{self, OwnerRef};
+use crate::sources::Sources;
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, lock_soon};
+#[cfg(not(loom))]
+use crate::waiters::Waiters;
 use crate::watch::{Asked, Out};
 
+mod refusals;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -87,10 +91,10 @@ pub(crate) struct State<B: Backend> {
     pub(crate) is_addressed: AtomicBool,
     /// The futures that wait for points.
     #[cfg(not(loom))]
-    pub(crate) later: crate::later::Waiters<B>,
-    /// The cache of page-locked memory that downloads arrive in which are awaited.
+    pub(crate) later: Waiters<B, State<B>>,
+    /// The handle of the cache of page-locked memory that downloads arrive in which are awaited.
     #[cfg(not(loom))]
-    pub(crate) landing: Mutex<Option<crate::pinned::Pinned<B>>>,
+    pub(crate) landing: Mutex<Option<Arc<Handle<B>>>>,
     pub(crate) activity: CachePadded<Activity>,
     /// The last thread that was short of room for a peak.
     settler: CachePadded<AtomicUsize>,
@@ -107,6 +111,27 @@ pub(crate) struct State<B: Backend> {
     pub(crate) pages: Pages<B>,
     /// When the allocator was created, from which times are counted.
     pub(crate) opened: Instant,
+}
+
+/// The state behind the user's handles. When the last handle is dropped, lanes without live blocks stop keeping the
+/// state alive.
+pub(crate) struct Handle<B: Backend> {
+    pub(crate) state: Arc<State<B>>,
+}
+
+impl<B: Backend> Drop for Handle<B> {
+    fn drop(&mut self) {
+        self.state.tell_of_what_is_left();
+        let kept: Vec<_> = self.state.lanes().map(|lane| lane.lock().close()).collect();
+        // This is outside of the locks, because the last of these references may drop the state.
+        drop(kept);
+    }
+}
+
+impl<B: Backend> AsRef<B> for State<B> {
+    fn as_ref(&self) -> &B {
+        &self.backend
+    }
 }
 
 /// The shards of an allocator, each locked while it is visited.
@@ -211,7 +236,7 @@ impl<B: Backend> State<B> {
             sinks: Sinks::new(),
             is_addressed: AtomicBool::new(false),
             #[cfg(not(loom))]
-            later: crate::later::Waiters::new(),
+            later: Waiters::new(),
             #[cfg(not(loom))]
             landing: Mutex::new(None),
             activity: CachePadded::new(Activity::new()),
@@ -240,6 +265,12 @@ impl<B: Backend> State<B> {
         self
     }
 
+    /// Returns the stream that the allocator has set aside for itself, if it is a cache of page-locked memory.
+    #[cfg(not(loom))]
+    pub(crate) fn home(&self) -> Option<StreamId> {
+        self.home
+    }
+
     /// Returns a stream that a cache which is gone has left set aside, for the next one.
     pub(crate) fn left_aside(&self) -> Option<StreamId> {
         self.set_aside.lock().left.pop()
@@ -253,12 +284,6 @@ impl<B: Backend> State<B> {
     /// Returns whether both have the same backend.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.set_aside, &other.set_aside)
-    }
-
-    /// Refuses to open streams in a cache of page-locked memory. A [`Buffer`](crate::Buffer) from such a stream would
-    /// give access to the segment that it shares with pinned buffers, whose bytes the host may be reading as a slice.
-    pub(crate) fn expect_streams(&self) -> Result<(), Error<B::Error>> {
-        if self.home.is_none() { Ok(()) } else { Err(Error::NoStreams) }
     }
 
     /// Returns a stream that no handle has: one that has ended and is not being captured, or else a new one.
@@ -281,11 +306,6 @@ impl<B: Backend> State<B> {
     /// Returns what keeps a stream from being handed out again, if it was created here.
     pub(crate) fn lease(&self, id: StreamId) -> Option<std::sync::Arc<Lease>> {
         self.created.lease(id)
-    }
-
-    /// Refuses a stream that is set aside.
-    pub(crate) fn expect_free(&self, stream: StreamId) -> Result<(), Error<B::Error>> {
-        if self.set_aside.lock().all.contains(&stream) { Err(Error::SetAside { stream }) } else { Ok(()) }
     }
 
     pub(crate) fn lane(&self, shard: ShardId) -> &Lane<B> {

@@ -7,13 +7,12 @@ use millpond_backend::{Backend, Point, StreamId};
 use millpond_core::settings::Scrub;
 use millpond_core::{Grant, PoolId, Requester, Want};
 
-use crate::allocator::Handle;
-use crate::buffer::Buffer;
+use crate::bond::Bond;
+use crate::buffer::{Buffer, EMPTY};
 use crate::created::Lease;
 use crate::error::Error;
 use crate::events::Event;
-use crate::pool::Bond;
-use crate::state::{LaneRef, State};
+use crate::state::{Handle, LaneRef, State};
 use crate::sync::Arc;
 use crate::watch::{Asked, Site};
 
@@ -246,6 +245,30 @@ impl<B: Backend> Stream<B> {
             state.scrub(&mut buffer)?;
         }
         Ok(buffer)
+    }
+}
+
+impl<B: Backend> Buffer<B> {
+    /// Records that the buffer is used on another stream: everything that is queued there **until the buffer is
+    /// dropped** must be complete before the memory is used for another buffer. This is PyTorch's `record_stream`;
+    /// naming the home stream has no effect.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongDevice`] if the stream is another allocator's.
+    pub fn record_stream(&self, stream: &Stream<B>) -> Result<(), Error<B::Error>> {
+        let state = self.lane().owner();
+        state.expect_own("stream", stream.lane().owner())?;
+        if self.held().block != EMPTY {
+            let other = stream.id();
+            self.lane().lock().use_on(self.held().block, other);
+            if state.sinks.is_told() {
+                let (slot, offset, _) = self.extent();
+                let event = |segment, offset| Event::Use { segment, offset, stream: other };
+                state.tell_of(self.lane(), (slot, offset), event);
+            }
+        }
+        Ok(())
     }
 }
 

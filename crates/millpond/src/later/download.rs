@@ -16,6 +16,7 @@ use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::pinned::{Pinned, PinnedBuffer};
 use crate::stream::Stream;
+use crate::sync::Arc;
 use crate::typed::Elements;
 
 /// The share of the most live bytes that the cache behind downloads may have beyond them, so that it rarely gives
@@ -80,8 +81,8 @@ impl<B: Backend + Clone> Stream<B> {
     fn landing(&self) -> Result<Pinned<B>, Error<B::Error>> {
         let state = self.shared_state();
         let there = state.landing.lock().clone();
-        if let Some(pinned) = there {
-            return Ok(pinned);
+        if let Some(cache) = there {
+            return Ok(Pinned::of(&cache));
         }
         let classes = &state.backend.caps().classes;
         let at = classes.iter().rposition(|class| class.kind == ClassKind::Host);
@@ -90,7 +91,8 @@ impl<B: Backend + Clone> Stream<B> {
         let class = at.ok_or_else(|| state.no_pinned())?;
         let pinned = Allocator::of(self.handle()).pinned_with(ClassId(class as u16), settings)?;
         // Another thread may have created one meanwhile, which serves this one, too.
-        Ok(state.landing.lock().get_or_insert(pinned).clone())
+        let cache = Arc::clone(state.landing.lock().get_or_insert_with(|| Arc::clone(pinned.cache().handle())));
+        Ok(Pinned::of(&cache))
     }
 }
 

@@ -21,10 +21,8 @@
 //! to the driver on that thread.
 
 mod download;
-mod waiters;
 
 pub use download::Download;
-pub(crate) use waiters::Waiters;
 
 use std::fmt;
 use std::future::Future;
@@ -38,8 +36,7 @@ use crate::error::Error;
 use crate::state::State;
 use crate::stream::Stream;
 use crate::sync::Arc;
-
-use waiters::Place;
+use crate::waiters::Place;
 
 /// A future that is over once a point is reached. [`Allocator::when_reached`] and [`Stream::when_done`] return it.
 ///

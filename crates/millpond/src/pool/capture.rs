@@ -6,9 +6,8 @@ use millpond_backend::{Backend, Reuse, StreamId};
 use millpond_core::PoolId;
 
 use super::Pool;
-use crate::allocator::Handle;
 use crate::error::Error;
-use crate::state::State;
+use crate::state::{Handle, State};
 use crate::stream::Stream;
 use crate::sync::{Arc, Mutex};
 

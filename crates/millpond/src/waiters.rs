@@ -8,25 +8,24 @@ use std::time::Duration;
 use millpond_backend::{Backend, Point, StreamId, Tick};
 
 use crate::error::Error;
-use crate::state::State;
 use crate::sync::{Arc, Condvar, Mutex};
 
 /// How long a thread stays that has nothing to wait for.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// The queues of an allocator, one for each stream that was awaited.
-pub(crate) struct Waiters<B: Backend>(Mutex<Vec<Arc<Queue<B>>>>);
+/// The queues of an allocator, one for each stream that was awaited. `O` is what owns them, and the backend.
+pub(crate) struct Waiters<B: Backend, O>(Mutex<Vec<Arc<Queue<B, O>>>>);
 
 /// What is awaited on one stream.
-struct Queue<B: Backend> {
+struct Queue<B: Backend, O> {
     stream: StreamId,
-    inner: Mutex<Inner<B>>,
+    inner: Mutex<Inner<B, O>>,
     /// Signalled when something is awaited, and when the allocator ends.
     changed: Condvar,
 }
 
-struct Inner<B: Backend> {
-    waiting: Vec<Waiting<B>>,
+struct Inner<B: Backend, O> {
+    waiting: Vec<Waiting<B, O>>,
     /// Whether there is a thread that will look at the queue again.
     has_thread: bool,
     /// Whether the allocator has ended.
@@ -34,10 +33,10 @@ struct Inner<B: Backend> {
 }
 
 /// A future that waits.
-struct Waiting<B: Backend> {
+struct Waiting<B: Backend, O> {
     tick: Tick,
     /// Keeps the backend's streams and the queue alive.
-    state: Arc<State<B>>,
+    owner: Arc<O>,
     place: Arc<Place<B>>,
 }
 
@@ -80,12 +79,12 @@ impl<B: Backend> Place<B> {
     }
 }
 
-impl<B: Backend> Waiters<B> {
+impl<B: Backend, O: AsRef<B> + Send + Sync + 'static> Waiters<B, O> {
     pub(crate) fn new() -> Self {
         Self(Mutex::new(Vec::new()))
     }
 
-    fn queue(&self, stream: StreamId) -> Arc<Queue<B>> {
+    fn queue(&self, stream: StreamId) -> Arc<Queue<B, O>> {
         let mut queues = self.0.lock();
         if let Some(queue) = queues.iter().find(|queue| queue.stream == stream) {
             return Arc::clone(queue);
@@ -96,12 +95,12 @@ impl<B: Backend> Waiters<B> {
     }
 
     /// Has a thread wait for a point, and wake this waker then. Where no thread can be started it waits here.
-    pub(super) fn wait_for(&self, state: &Arc<State<B>>, point: Point, waker: &Waker) -> Arc<Place<B>> {
+    pub(crate) fn wait_for(&self, owner: &Arc<O>, point: Point, waker: &Waker) -> Arc<Place<B>> {
         let place = Arc::new(Place(Mutex::new(Answer::Awaited(waker.clone()))));
         let queue = self.queue(point.stream);
         let starts = {
             let mut inner = queue.inner.lock();
-            let waiting = Waiting { tick: point.tick, state: Arc::clone(state), place: Arc::clone(&place) };
+            let waiting = Waiting { tick: point.tick, owner: Arc::clone(owner), place: Arc::clone(&place) };
             inner.waiting.push(waiting);
             !std::mem::replace(&mut inner.has_thread, true)
         };
@@ -117,7 +116,7 @@ impl<B: Backend> Waiters<B> {
     }
 
     /// Takes a future out that is dropped.
-    pub(super) fn forget(&self, stream: StreamId, place: &Arc<Place<B>>) {
+    pub(crate) fn forget(&self, stream: StreamId, place: &Arc<Place<B>>) {
         let queue = self.queue(stream);
         let mut inner = queue.inner.lock();
         let at = inner.waiting.iter().position(|waiting| Arc::ptr_eq(&waiting.place, place));
@@ -127,9 +126,9 @@ impl<B: Backend> Waiters<B> {
     }
 }
 
-impl<B: Backend> Drop for Waiters<B> {
+impl<B: Backend, O> Drop for Waiters<B, O> {
     fn drop(&mut self) {
-        // No future is left, as each keeps the state alive. Threads that are idle end.
+        // No future is left, as each keeps the owner alive. Threads that are idle end.
         for queue in self.0.lock().iter() {
             queue.inner.lock().is_over = true;
             queue.changed.notify_all();
@@ -137,23 +136,23 @@ impl<B: Backend> Drop for Waiters<B> {
     }
 }
 
-impl<B: Backend> Queue<B> {
+impl<B: Backend, O: AsRef<B>> Queue<B, O> {
     /// Waits for one tick after another, until there is none for as long as `idle`.
     fn run(&self, idle: Duration) {
-        while let Some((tick, state)) = self.next(idle) {
-            self.wait_for(&state, tick);
+        while let Some((tick, owner)) = self.next(idle) {
+            self.wait_for(owner.as_ref().as_ref(), tick);
             // This may be the last reference to the allocator, and no lock is held.
-            drop(state);
+            drop(owner);
         }
     }
 
     /// Returns the lowest tick that is awaited. `None` if none is for as long as `idle`: the thread is no longer
     /// counted on then.
-    fn next(&self, idle: Duration) -> Option<(Tick, Arc<State<B>>)> {
+    fn next(&self, idle: Duration) -> Option<(Tick, Arc<O>)> {
         let mut inner = self.inner.lock();
         loop {
             if let Some(first) = inner.waiting.iter().min_by_key(|waiting| waiting.tick) {
-                return Some((first.tick, Arc::clone(&first.state)));
+                return Some((first.tick, Arc::clone(&first.owner)));
             }
             let waited = if inner.is_over { None } else { Some(self.changed.wait_for(&mut inner, idle)) };
             if waited.is_none_or(|waited| waited.timed_out()) && inner.waiting.is_empty() {
@@ -164,9 +163,9 @@ impl<B: Backend> Queue<B> {
     }
 
     /// Waits for a tick, and gives the futures their answers that it brings.
-    fn wait_for(&self, state: &State<B>, tick: Tick) {
+    fn wait_for(&self, backend: &B, tick: Tick) {
         let point = Point { stream: self.stream, tick };
-        match catch_unwind(AssertUnwindSafe(|| state.backend.wait_asleep(point))) {
+        match catch_unwind(AssertUnwindSafe(|| backend.wait_asleep(point))) {
             Ok(Ok(reached)) => {
                 self.answer(reached.max(tick), |waiting| {
                     let point = Point { tick: waiting.tick, ..point };
@@ -179,7 +178,7 @@ impl<B: Backend> Queue<B> {
     }
 
     /// Gives an answer to all futures up to a tick.
-    fn answer(&self, tick: Tick, answer: impl Fn(&Waiting<B>) -> Result<(), Error<B::Error>>) {
+    fn answer(&self, tick: Tick, answer: impl Fn(&Waiting<B, O>) -> Result<(), Error<B::Error>>) {
         let over: Vec<_> = self.inner.lock().waiting.extract_if(.., |waiting| waiting.tick <= tick).collect();
         over.iter().for_each(|waiting| waiting.place.put(Answer::Here(answer(waiting))));
     }
@@ -208,6 +207,14 @@ mod tests {
 
     use super::*;
 
+    struct Owner(Sim);
+
+    impl AsRef<Sim> for Owner {
+        fn as_ref(&self) -> &Sim {
+            &self.0
+        }
+    }
+
     #[derive(Default)]
     struct Count(AtomicUsize);
 
@@ -230,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_queue_has_a_thread_only_while_something_is_awaited_or_was_of_late() {
-        let queue = Waiters::<Sim>::new().queue(StreamId(0));
+        let queue = Waiters::<Sim, Owner>::new().queue(StreamId(0));
         queue.inner.lock().has_thread = true;
         queue.run(Duration::from_millis(1));
         assert!(!queue.inner.lock().has_thread, "the thread has ended, so that the next future starts one");
