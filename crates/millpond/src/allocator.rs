@@ -11,11 +11,11 @@ use crate::activity::DriverActivity;
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::events::Event;
-use crate::history::Mark;
+use crate::observe::history::Mark;
+use crate::observe::usage::{BeyondDevice, Usage};
 use crate::state::{Handle, Lane, LaneRef, LockedShards, State};
 use crate::stream::Stream;
 use crate::sync::Arc;
-use crate::usage::{BeyondDevice, Usage};
 
 /// A caching allocator over one memory class of one device. Cheap to clone; clones are the same allocator.
 ///
@@ -332,8 +332,9 @@ impl<B: Backend> Allocator<B> {
         let usage = self.memory_usage().ok().flatten();
         let (stats, pages, slack) = (self.stats(), self.page_stats(), self.slack_stats());
         let device = self.state().device;
-        let mut text = crate::summary::memory_summary(&stats, &pages, &slack, usage.as_ref(), device, abbreviated);
-        let split = crate::summary::split_note(&self.settings(), &self.layout());
+        let mut text =
+            crate::observe::summary::memory_summary(&stats, &pages, &slack, usage.as_ref(), device, abbreviated);
+        let split = crate::observe::summary::split_note(&self.settings(), &self.layout());
         for note in split.into_iter().chain(self.beyond_device().map(|beyond| beyond.to_string())) {
             text += &format!("note: {note}\n");
         }

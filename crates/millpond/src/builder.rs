@@ -131,7 +131,7 @@ impl<B: Backend> Builder<B> {
             coordinator.set_limit(self.limit);
         }
         #[cfg(feature = "tracing")]
-        crate::telemetry::warn_ignored(&self.ignored);
+        crate::observe::telemetry::warn_ignored(&self.ignored);
         let mut state = State::new(self.backend, self.class, self.device, coordinator);
         state.ignored = self.ignored;
         Ok(Allocator::from_state(state))

@@ -8,12 +8,12 @@ use millpond_backend::{Backend, BackendError, ClassId, Closing, Fault, Point, St
 use millpond_core::{Coordinator, Grant, Outcome, Plan, Polled, Shard, ShardId, Shards, Step, Want};
 
 use crate::effects::Performed;
+use crate::error::explain::{Explanation, Facts};
 use crate::error::{Error, OutOfMemory};
 use crate::events::Event;
-use crate::explain::{Explanation, Facts};
+use crate::notes::{Asked, Pages};
 use crate::state::{HeldShards, Lane, LockedShards, State};
 use crate::sync::{Arc, lock_soon, wait_until};
-use crate::watch::{Asked, Pages};
 
 /// A step that the coordinator has decided on, with what is kept to tell of it later.
 struct Decided {

@@ -7,9 +7,12 @@ use millpond_core::conf::ConfError;
 use millpond_core::settings::SettingError;
 use millpond_core::{Obstacle, PoolId, Report};
 
-use crate::explain::{self, Explanation, Facts, RECORDED, Waits, beyond_any_policy, waits};
 use crate::text::format_bytes;
 use crate::typed::error::ViewError;
+
+pub(crate) mod explain;
+
+use explain::{Explanation, Facts, RECORDED, Waits, beyond_any_policy, waits};
 
 /// The reason why an allocator could not serve a request.
 #[derive(Debug, thiserror::Error)]

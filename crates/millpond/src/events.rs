@@ -13,9 +13,9 @@ use millpond_backend::{Backend, Point, StreamId};
 use millpond_core::{Grant, Outcome, PageCall, SegmentId, Slot, Step};
 
 use crate::allocator::Allocator;
+use crate::notes::{Out, Watching};
 use crate::state::{Lane, State};
 use crate::sync::{AtomicBool, Mutex, Ordering};
-use crate::watch::{Out, Watching};
 
 /// Something that happened in an allocator. None of it depends on the device's time, except when a program asks: the
 /// same requests lead to the same events on every device that reuses in order.

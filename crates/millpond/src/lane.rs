@@ -3,10 +3,10 @@
 use millpond_backend::{Backend, StreamId, Tick};
 use millpond_core::{Shard, ShardId, Slot};
 
+use crate::notes::Watch;
 use crate::raw::latched::{Guard, Latched};
 use crate::raw::pointers::OwnerRef;
 use crate::sync::{Arc, AtomicU64, Ordering};
-use crate::watch::Watch;
 
 /// One stream of one allocator, in one pool; or all streams of a pool, where they have their memory together. The
 /// alignment makes sure that neighbours in the table of lanes share no cache line, and no pair of lines that the

@@ -11,47 +11,43 @@ mod drive;
 mod effects;
 mod error;
 pub mod events;
-mod explain;
-pub mod history;
 mod lane;
 mod latch;
 #[cfg(not(loom))]
 pub mod later;
-pub mod live;
+mod notes;
+mod observe;
 mod pages;
 mod pinned;
 mod pool;
 mod raw;
 mod scrub;
-pub mod snapshot;
 mod sources;
 mod state;
 mod stream;
-pub mod summary;
 mod sync;
 mod tag;
-#[cfg(any(feature = "tracing", feature = "metrics"))]
-pub mod telemetry;
 pub mod text;
 pub mod typed;
-mod usage;
 #[cfg(not(loom))]
 mod waiters;
-mod watch;
 
 pub use activity::DriverActivity;
 pub use allocator::Allocator;
 pub use buffer::{Buffer, Readiness};
 pub use builder::{Builder, ENVIRONMENT};
+pub use error::explain::{Explanation, Hole, PinnedBlock, Remedy, RemedyAction};
 pub use error::{BuildError, Error, OutOfMemory};
-pub use explain::{Explanation, Hole, PinnedBlock, Remedy, RemedyAction};
+#[cfg(any(feature = "tracing", feature = "metrics"))]
+pub use observe::telemetry;
+pub use observe::usage::{BeyondDevice, Usage};
+pub use observe::{history, live, snapshot, summary};
 pub use pinned::{Pinned, PinnedBuffer};
 pub use pool::{Capture, Pool};
 pub use raw::number::RawBuffer;
 pub use raw::source::SegmentSource;
 pub use stream::Stream;
 pub use tag::{TagScope, current_tag, tag, with_tag};
-pub use usage::{BeyondDevice, Usage};
 
 pub use millpond_backend as backend;
 pub use millpond_core::stats;

@@ -15,6 +15,7 @@ use crate::created::{Created, Lease};
 use crate::error::Error;
 use crate::events::Sinks;
 use crate::lane;
+use crate::notes::{Asked, Out};
 use crate::pages::Pages;
 use crate::raw::latched::Guard;
 use crate::raw::pointers::{self, OwnerRef};
@@ -22,7 +23,6 @@ use crate::sources::Sources;
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, lock_soon};
 #[cfg(not(loom))]
 use crate::waiters::Waiters;
-use crate::watch::{Asked, Out};
 
 mod refusals;
 #[cfg(all(test, not(loom)))]

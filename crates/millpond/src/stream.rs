@@ -12,9 +12,9 @@ use crate::buffer::{Buffer, EMPTY};
 use crate::created::Lease;
 use crate::error::Error;
 use crate::events::Event;
+use crate::notes::{Asked, Site};
 use crate::state::{Handle, LaneRef, State};
 use crate::sync::Arc;
-use crate::watch::{Asked, Site};
 
 mod order;
 mod pinned;

@@ -8,10 +8,10 @@ use millpond_core::{BlockId, Checkpoint, Coordinator, Obstacle, Restored, ShardI
 use super::Pool;
 use crate::buffer::{Buffer, EMPTY};
 use crate::error::Error;
+use crate::notes::{Asked, Site};
 use crate::raw::number::RawBuffer;
 use crate::state::{HeldShards, LaneRef, LockedShards, State};
 use crate::sync::wait_until;
-use crate::watch::{Asked, Site};
 
 /// The number of times that a pool is waited for before that counts as in vain: what another thread frees meanwhile may
 /// make one more wait necessary.

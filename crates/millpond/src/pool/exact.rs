@@ -9,9 +9,9 @@ use millpond_core::settings::Scrub;
 use super::checkpoint::{WAITS_MOST, wait_for};
 use crate::buffer::Buffer;
 use crate::error::Error;
+use crate::notes::Asked;
 use crate::state::{LaneRef, LockedShards};
 use crate::stream::Stream;
-use crate::watch::Asked;
 
 impl<B: Backend> Stream<B> {
     /// Allocates just the memory at an address, or nothing: PyTorch's `mallocWithAddress`, for programs that know from

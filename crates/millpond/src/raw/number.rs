@@ -19,9 +19,9 @@ use crate::allocator::Allocator;
 use crate::buffer::{Buffer, EMPTY};
 use crate::error::Error;
 use crate::events::Event;
+use crate::notes::Out;
 use crate::state::{Held, LaneRef, State};
 use crate::stream::Stream;
-use crate::watch::Out;
 
 /// A [`Buffer`] as a number, which [`Buffer::into_raw`] returns. It is valid until [`Allocator::free_raw`], and only
 /// with the allocator that the buffer came from.

@@ -4,8 +4,8 @@ use millpond_backend::Backend;
 use millpond_core::Coordinator;
 
 use super::{Switches, Watch};
-use crate::history::{Mark, Marks, Recording, Ring, Rings};
-use crate::live::Tracking;
+use crate::observe::history::{Mark, Marks, Recording, Ring, Rings};
+use crate::observe::live::Tracking;
 use crate::raw::clock::Clock;
 use crate::raw::latched::Guard;
 use crate::state::{Lane, LaneState, State};

@@ -8,7 +8,7 @@ use millpond_backend::{Backend, Caps, Closing, StreamId};
 use millpond_core::stats::PinnedBy;
 use millpond_core::{Coordinator, FreeRange, Pin, Report, SegmentId};
 
-use crate::live::{Live, LiveGroup};
+use crate::observe::live::{Live, LiveGroup};
 use crate::state::State;
 use crate::tag::Names;
 use crate::text::format_bytes;
@@ -290,7 +290,7 @@ impl<B: Backend> State<B> {
         if let Some(hole) = &mut explanation.hole {
             let segment: SegmentId = hole.range.segment;
             for block in &mut hole.pinned_by {
-                let is_it = |note: &&crate::watch::Note| (note.segment, note.offset) == (segment, block.pin.offset);
+                let is_it = |note: &&crate::notes::Note| (note.segment, note.offset) == (segment, block.pin.offset);
                 if let Some(note) = watches().flat_map(|watch| watch.notes()).find(is_it) {
                     (block.label, block.site) = (names.of(note.label), note.site);
                 }

@@ -12,10 +12,10 @@ use millpond_core::settings::{Options, Settings};
 use millpond_core::{BlockState, BlockView, PoolId, SegmentId, SegmentView, Shards, Side, conf};
 
 use crate::allocator::Allocator;
-use crate::history::{History, Mark, Rings};
+use crate::notes::{Note, NoteState};
+use crate::observe::history::{History, Mark, Rings};
 use crate::state::{HeldShards, State};
 use crate::tag::Names;
-use crate::watch::{Note, NoteState};
 
 /// What kind of memory a segment is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -7,8 +7,8 @@ use millpond_core::{
 };
 
 use super::{Asked, Out, Watch};
-use crate::history::{Kind, Raw};
 use crate::lane;
+use crate::observe::history::{Kind, Raw};
 use crate::state::{LaneState, State};
 use crate::sync::Ordering;
 use crate::tag::TagId;

@@ -9,8 +9,8 @@ use std::panic::Location;
 use millpond_backend::StreamId;
 use millpond_core::{BlockId, Grant, Retired, SegmentId, Shard, Slot};
 
-use crate::history::{Kind, Marks, Raw, Recording, Ring};
-use crate::live::{Hook, Tracking};
+use crate::observe::history::{Kind, Marks, Raw, Recording, Ring};
+use crate::observe::live::{Hook, Tracking};
 use crate::raw::clock::Clock;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::tag::{self, TagId};

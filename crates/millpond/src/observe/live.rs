@@ -15,11 +15,11 @@ use std::panic::Location;
 use crate::allocator::Allocator;
 use crate::buffer::{Buffer, EMPTY};
 use crate::error::Error;
+use crate::notes::{Note, Site};
 use crate::state::State;
 use crate::stream::Stream;
 use crate::tag::{self, Names, TagId};
 use crate::text::format_bytes;
-use crate::watch::{Note, Site};
 use millpond_backend::Backend;
 
 /// A label, shared by the buffers that have it.

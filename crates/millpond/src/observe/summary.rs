@@ -10,9 +10,9 @@ use millpond_core::settings::{Segments, Settings};
 use millpond_core::stats::{MemoryStats, PageStats, SlackStats, Stat, StatByPool};
 use millpond_core::{BlockState, SegmentView};
 
+use crate::observe::usage::Usage;
 use crate::settings::Policy;
 use crate::text::format_bytes;
-use crate::usage::Usage;
 
 /// The number of characters between the two bars of a row.
 const WIDTH: usize = 75;
