@@ -11,7 +11,7 @@ use crate::activity::DriverActivity;
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::events::Event;
-use crate::observe::history::Mark;
+use crate::notes::ring::Mark;
 use crate::observe::usage::{BeyondDevice, Usage};
 use crate::state::{Handle, Lane, LaneRef, LockedShards, State};
 use crate::stream::Stream;

@@ -7,7 +7,7 @@ use millpond_core::{Grant, LastUse, SegmentId, Side, Slot, Want};
 
 use crate::error::Error;
 use crate::events::Event;
-use crate::notes::Out;
+use crate::notes::note::Out;
 use crate::raw::pointers::SegmentRef;
 use crate::state::{Held, LaneRef, State};
 use crate::sync::Arc;

@@ -4,6 +4,8 @@ use millpond_backend::{Backend, Caps, ClassId};
 use millpond_core::conf::{self, ConfError};
 use millpond_core::settings::{Options, Scrub, Settings};
 use millpond_core::{Coordinator, DeviceFacts};
+#[cfg(feature = "tracing")]
+use tracing::warn;
 
 use crate::allocator::Allocator;
 use crate::error::BuildError;
@@ -131,7 +133,7 @@ impl<B: Backend> Builder<B> {
             coordinator.set_limit(self.limit);
         }
         #[cfg(feature = "tracing")]
-        crate::observe::telemetry::warn_ignored(&self.ignored);
+        warn_ignored(&self.ignored);
         let mut state = State::new(self.backend, self.class, self.device, coordinator);
         state.ignored = self.ignored;
         Ok(Allocator::from_state(state))
@@ -165,6 +167,14 @@ impl<B: Backend> Allocator<B> {
     /// Returns a builder, with which an allocator is configured.
     pub fn builder(backend: B) -> Builder<B> {
         Builder::new(backend)
+    }
+}
+
+/// Warns of the keys of a configuration that have no effect.
+#[cfg(feature = "tracing")]
+fn warn_ignored(keys: &[&'static str]) {
+    for key in keys {
+        warn!(target: "millpond", key, "the setting has no effect here: it is of a part that only PyTorch has");
     }
 }
 

@@ -11,7 +11,8 @@ use crate::effects::Performed;
 use crate::error::explain::{Explanation, Facts};
 use crate::error::{Error, OutOfMemory};
 use crate::events::Event;
-use crate::notes::{Asked, Pages};
+use crate::notes::note::Asked;
+use crate::state::steps::Pages;
 use crate::state::{HeldShards, Lane, LockedShards, State};
 use crate::sync::{Arc, lock_soon, wait_until};
 
@@ -190,7 +191,7 @@ impl<B: Backend> State<B> {
         shards: &mut HeldShards<'_, B>,
     ) -> Decided {
         let step = coordinator.next(plan, shards);
-        let is_on = self.sinks.watching.is_on();
+        let is_on = self.sinks.noting.is_on();
         let pages = if is_on { self.decided(coordinator, &step, asked) } else { Pages::default() };
         let explanation = if let Step::Refuse(report) = &step { Some(self.explain(coordinator, report)) } else { None };
         Decided { step, pages, explanation }
@@ -204,7 +205,7 @@ impl<B: Backend> State<B> {
         (step, outcome, pages): (&Step, Outcome, &Pages),
         shards: &mut HeldShards<'_, B>,
     ) {
-        let noted = self.sinks.watching.is_on().then(|| outcome.clone());
+        let noted = self.sinks.noting.is_on().then(|| outcome.clone());
         coordinator.learn(plan, outcome, shards);
         if let Some(outcome) = noted {
             shards.let_go();

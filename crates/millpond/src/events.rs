@@ -9,12 +9,10 @@
 
 use std::any::Any;
 
-use millpond_backend::{Backend, Point, StreamId};
-use millpond_core::{Grant, Outcome, PageCall, SegmentId, Slot, Step};
+use millpond_backend::{Point, StreamId};
+use millpond_core::{Outcome, PageCall, SegmentId, Step};
 
-use crate::allocator::Allocator;
-use crate::notes::{Out, Watching};
-use crate::state::{Lane, State};
+use crate::notes::switches::Noting;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
 /// Something that happened in an allocator. None of it depends on the device's time, except when a program asks: the
@@ -107,43 +105,6 @@ pub trait Sink: Any + Send {
     fn event(&mut self, event: &Event);
 }
 
-impl<B: Backend> Allocator<B> {
-    /// Tells every [event](crate::events::Event) to the sink from now on. An allocator has at most one sink of each
-    /// type: returns the one that is replaced. While there is a sink, every operation takes a lock that all streams
-    /// share.
-    ///
-    /// ```
-    /// use millpond::Allocator;
-    /// use millpond::events::{Event, Sink};
-    /// use millpond_sim::Sim;
-    ///
-    /// #[derive(Default)]
-    /// struct Largest(u64);
-    ///
-    /// impl Sink for Largest {
-    ///     fn event(&mut self, event: &Event) {
-    ///         if let Event::Grant { requested, .. } = *event {
-    ///             self.0 = self.0.max(requested);
-    ///         }
-    ///     }
-    /// }
-    ///
-    /// let allocator = Allocator::new(Sim::new());
-    /// allocator.set_sink(Largest::default());
-    /// drop(allocator.create_stream()?.allocate(1000)?);
-    /// assert_eq!(allocator.take_sink::<Largest>().map(|sink| sink.0), Some(1000));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn set_sink<S: Sink>(&self, sink: S) -> Option<S> {
-        self.state().sinks.set(sink)
-    }
-
-    /// Removes the sink of a type and returns it; `None` if there is none. It is told nothing more.
-    pub fn take_sink<S: Sink>(&self) -> Option<S> {
-        self.state().sinks.take()
-    }
-}
-
 /// The sinks of an allocator.
 pub(crate) struct Sinks {
     /// Whether there is a sink, or something is noted.
@@ -152,7 +113,7 @@ pub(crate) struct Sinks {
     told: AtomicBool,
     inner: Mutex<Vec<Box<dyn Sink>>>,
     /// What is noted of buffers, and of what happens to them.
-    pub(crate) watching: Watching,
+    pub(crate) noting: Noting,
 }
 
 impl Sinks {
@@ -161,7 +122,7 @@ impl Sinks {
             on: AtomicBool::new(false),
             told: AtomicBool::new(false),
             inner: Mutex::new(Vec::new()),
-            watching: Watching::new(),
+            noting: Noting::new(),
         }
     }
 
@@ -172,7 +133,7 @@ impl Sinks {
 
     fn set_flags(&self, sinks: &[Box<dyn Sink>]) {
         self.told.store(!sinks.is_empty(), Ordering::Relaxed);
-        self.on.store(!sinks.is_empty() || self.watching.is_on(), Ordering::Relaxed);
+        self.on.store(!sinks.is_empty() || self.noting.is_on(), Ordering::Relaxed);
     }
 
     /// Returns whether there is a sink to tell, or something is noted.
@@ -236,33 +197,6 @@ fn remove<S: Sink>(sinks: &mut Vec<Box<dyn Sink>>) -> Option<S> {
     let at = sinks.iter().position(|sink| is_it(&**sink))?;
     let sink: Box<dyn Any> = sinks.remove(at);
     sink.downcast().ok().map(|sink| *sink)
-}
-
-impl<B: Backend> State<B> {
-    /// Tells the sinks, if there are any, of a block that was handed out.
-    #[cold]
-    pub(crate) fn tell_grant(&self, lane: &Lane<B>, stream: StreamId, requested: u64, grant: &Grant) {
-        let Grant { slot, offset, size, .. } = *grant;
-        self.tell_of(lane, (slot, offset), |segment, offset| Event::Grant { stream, requested, segment, offset, size });
-    }
-
-    /// Tells of a free before the block is freed, so that its place is not handed out again first.
-    pub(crate) fn tell_free(&self, lane: &Lane<B>, out: &Out) {
-        self.tell_of(lane, (out.slot, out.offset), |segment, offset| Event::Free { segment, offset });
-    }
-
-    /// Tells the sinks, if there are any, an event of a block that is handed out.
-    pub(crate) fn tell_of(
-        &self,
-        lane: &Lane<B>,
-        (slot, offset): (Slot, u64),
-        event: impl FnOnce(SegmentId, u64) -> Event,
-    ) {
-        if self.sinks.is_told() {
-            let segment = lane.lock().shard.segment_id(slot);
-            self.sinks.tell(&event(segment, offset));
-        }
-    }
 }
 
 /// Returns what sinks are told of a step. A grant is told with its request, and queries depend on device time.

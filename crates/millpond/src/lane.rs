@@ -3,10 +3,12 @@
 use millpond_backend::{Backend, StreamId, Tick};
 use millpond_core::{Shard, ShardId, Slot};
 
-use crate::notes::Watch;
+use crate::notes::lane::Notes;
 use crate::raw::latched::{Guard, Latched};
 use crate::raw::pointers::OwnerRef;
 use crate::sync::{Arc, AtomicU64, Ordering};
+
+mod noted;
 
 /// One stream of one allocator, in one pool; or all streams of a pool, where they have their memory together. The
 /// alignment makes sure that neighbours in the table of lanes share no cache line, and no pair of lines that the
@@ -52,7 +54,7 @@ pub(crate) struct LaneState<B: Backend, O> {
     /// The number of operations that were short of room for a peak since the last settlement.
     short: u32,
     /// What is noted of the blocks, if anything is.
-    pub(crate) watch: Option<Box<Watch>>,
+    pub(crate) notes: Option<Box<Notes>>,
 }
 
 impl<B: Backend, O> Lane<B, O> {
@@ -71,7 +73,7 @@ impl<B: Backend, O> Lane<B, O> {
                 empty: 0,
                 direct,
                 short: 0,
-                watch: None,
+                notes: None,
             }),
         }
     }
@@ -224,7 +226,7 @@ impl<B: Backend, O> LaneState<B, O> {
     /// Calls `f` with the shard, and notes which blocks it has made free after a wait.
     pub(crate) fn visit(&mut self, f: &mut dyn FnMut(&mut Shard)) {
         f(self.shard.tidied());
-        if self.watch.is_some() {
+        if self.notes.is_some() {
             self.note_retired();
         }
     }

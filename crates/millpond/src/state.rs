@@ -15,7 +15,7 @@ use crate::created::{Created, Lease};
 use crate::error::Error;
 use crate::events::Sinks;
 use crate::lane;
-use crate::notes::{Asked, Out};
+use crate::notes::note::{Asked, Out};
 use crate::pages::Pages;
 use crate::raw::latched::Guard;
 use crate::raw::pointers::{self, OwnerRef};
@@ -24,7 +24,11 @@ use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Order
 #[cfg(not(loom))]
 use crate::waiters::Waiters;
 
+mod explain;
+mod noting;
 mod refusals;
+pub(crate) mod steps;
+mod tell;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -335,7 +339,7 @@ impl<B: Backend> State<B> {
         let shard = coordinator.open_shard(stream, pool);
         let set_aside = self.home == Some(stream);
         let at = self.lanes.push(Lane::new(OwnerRef::new(self), shard, set_aside, self.direct));
-        self.watch_new(&self.lanes[at]);
+        self.note_new(&self.lanes[at]);
         &self.lanes[at]
     }
 
@@ -457,7 +461,7 @@ impl<B: Backend> State<B> {
         let clock = if state.is_plain() { 0 } else { state.clocks()[held.side as usize] };
         let mut inner = home.lock();
         let tick = home.mark(backend, inner.shard.user_of(held.block));
-        let base = if inner.watch.is_some() { inner.segment_base(backend, out.slot) } else { 0 };
+        let base = if inner.notes.is_some() { inner.segment_base(backend, out.slot) } else { 0 };
         let size = inner.shard.size_of(held.block);
         let freed = inner.shard.free(held.block, tick, clock);
         home.count_back(size);

@@ -12,7 +12,7 @@ use crate::buffer::{Buffer, EMPTY};
 use crate::created::Lease;
 use crate::error::Error;
 use crate::events::Event;
-use crate::notes::{Asked, Site};
+use crate::notes::note::{Asked, Site};
 use crate::state::{Handle, LaneRef, State};
 use crate::sync::Arc;
 

@@ -4,17 +4,12 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use millpond_backend::{Backend, Caps, Closing, StreamId};
+use millpond_backend::{Caps, Closing, StreamId};
 use millpond_core::stats::PinnedBy;
-use millpond_core::{Coordinator, FreeRange, Pin, Report, SegmentId};
+use millpond_core::{FreeRange, Pin, Report};
 
-use crate::observe::live::{Live, LiveGroup};
-use crate::state::State;
-use crate::tag::Names;
+use crate::notes::groups::LiveGroup;
 use crate::text::format_bytes;
-
-/// The most groups of live buffers that are named.
-const HOLDERS_MAX: usize = 5;
 
 /// What is said where there is a history. The replay itself is not made here: it may take seconds, and its crate stands
 /// above this one.
@@ -275,30 +270,4 @@ fn remedies(report: &Report, facts: Facts) -> Vec<Remedy> {
         add(RemedyAction::FreeBuffers, beyond_any_policy(report, bound), false);
     }
     all
-}
-
-impl<B: Backend> State<B> {
-    /// Explains a refusal with what is known of the blocks. The caller holds the coordinator's lock, and no lane's.
-    pub(crate) fn explain(&self, coordinator: &Coordinator, report: &Report) -> Explanation {
-        let mut explanation = Explanation::of(report, Facts::of(self.backend.caps()));
-        if !self.sinks.watching.is_on() {
-            return explanation;
-        }
-        let lanes = self.hold_lanes(coordinator);
-        let watches = || lanes.iter().filter_map(|lane| lane.watch.as_ref());
-        let names = Names::now();
-        if let Some(hole) = &mut explanation.hole {
-            let segment: SegmentId = hole.range.segment;
-            for block in &mut hole.pinned_by {
-                let is_it = |note: &&crate::notes::Note| (note.segment, note.offset) == (segment, block.pin.offset);
-                if let Some(note) = watches().flat_map(|watch| watch.notes()).find(is_it) {
-                    (block.label, block.site) = (names.of(note.label), note.site);
-                }
-            }
-        }
-        let live = Live::of_notes(watches().flat_map(|watch| watch.live()));
-        explanation.holders = live.groups().iter().take(HOLDERS_MAX).cloned().collect();
-        explanation.is_recorded = watches().any(|watch| watch.ring().is_some());
-        explanation
-    }
 }

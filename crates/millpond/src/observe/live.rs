@@ -8,22 +8,23 @@
 //! Labels and [tags](crate::tag()) are one thing: a tag is the label of what is allocated while it is in force, and
 //! [`Stream::allocate_labelled`] is an allocation within a tag.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::Location;
+
+use millpond_backend::Backend;
 
 use crate::allocator::Allocator;
 use crate::buffer::{Buffer, EMPTY};
 use crate::error::Error;
-use crate::notes::{Note, Site};
-use crate::state::State;
+use crate::notes::groups::{Label, name_of};
+use crate::notes::note::Site;
+use crate::notes::switches::Detail;
 use crate::stream::Stream;
-use crate::tag::{self, Names, TagId};
+use crate::tag::{self, Names};
 use crate::text::format_bytes;
-use millpond_backend::Backend;
 
-/// A label, shared by the buffers that have it.
-type Label = std::sync::Arc<str>;
+pub use crate::notes::groups::LiveGroup;
 
 /// What an allocator notes of each buffer that it hands out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,21 +37,6 @@ pub enum Tracking {
     Labels,
     /// The place in the program as well at which it was allocated, or was given its label.
     Sites,
-}
-
-/// Buffers with one label, or without one, and of one place in the program where places are tracked.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LiveGroup {
-    /// The label; `None` for buffers that were given none.
-    pub label: Option<Label>,
-    /// The place at which the buffers were allocated, or were given their label, with [`Tracking::Sites`].
-    pub site: Option<Site>,
-    /// The number of buffers.
-    pub count: u64,
-    /// The bytes of their blocks, after rounding.
-    pub bytes: u64,
-    /// The bytes that were asked for.
-    pub requested_bytes: u64,
 }
 
 /// The buffers that are alive, from [`Allocator::live`]. Prints one line for each group.
@@ -131,18 +117,6 @@ impl LiveChange {
     }
 }
 
-fn name_of(f: &mut fmt::Formatter<'_>, label: Option<&Label>, site: Option<Site>) -> fmt::Result {
-    f.write_str(label.map_or("(no label)", |label| label))?;
-    site.map_or(Ok(()), |site| write!(f, " at {site}"))
-}
-
-impl fmt::Display for LiveGroup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} in {} of ", format_bytes(self.bytes), self.count)?;
-        name_of(f, self.label.as_ref(), self.site)
-    }
-}
-
 impl fmt::Display for Live {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, group) in self.groups.iter().enumerate() {
@@ -161,57 +135,6 @@ impl fmt::Display for LiveChange {
             name_of(f, group.label.as_ref(), group.site)?;
         }
         Ok(())
-    }
-}
-
-/// A function that is told what is left.
-pub(crate) type Hook = Box<dyn Fn(&Live) + Send + Sync>;
-
-impl Live {
-    /// Returns the groups of some buffers.
-    pub(crate) fn of_notes<'a>(notes: impl Iterator<Item = &'a Note>) -> Live {
-        let mut by_name: HashMap<(TagId, Option<Site>), [u64; 3]> = HashMap::new();
-        for note in notes {
-            let sums = by_name.entry((note.label, note.site)).or_default();
-            for (sum, more) in sums.iter_mut().zip([1, note.size, note.requested]) {
-                *sum += more;
-            }
-        }
-        let names = Names::now();
-        let group = |((label, site), [count, bytes, requested_bytes]): ((_, _), [u64; 3])| LiveGroup {
-            label: names.of(label),
-            site,
-            count,
-            bytes,
-            requested_bytes,
-        };
-        let mut groups: Vec<_> = by_name.into_iter().map(group).collect();
-        groups.sort_by(|a, b| {
-            b.bytes.cmp(&a.bytes).then_with(|| a.label.cmp(&b.label)).then_with(|| a.site.cmp(&b.site))
-        });
-        Live { groups }
-    }
-}
-
-impl<B: Backend> State<B> {
-    /// Returns what is alive of the buffers that are noted, at one moment.
-    pub(crate) fn live(&self) -> Live {
-        let coordinator = self.coordinator.lock();
-        let lanes = self.hold_lanes(&coordinator);
-        Live::of_notes(lanes.iter().filter_map(|lane| lane.watch.as_ref()).flat_map(|watch| watch.live()))
-    }
-
-    /// Tells the hook what is left, as the last handle ends.
-    pub(crate) fn tell_of_what_is_left(&self) {
-        let watching = &self.sinks.watching;
-        if watching.is_on()
-            && let Some(hook) = watching.hook.lock().take()
-        {
-            let live = self.live();
-            if !live.is_empty() {
-                hook(&live);
-            }
-        }
     }
 }
 
@@ -244,14 +167,19 @@ impl<B: Backend> Allocator<B> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn track_live(&self, tracking: Tracking) {
-        self.state().track(tracking);
+        let tracked = match tracking {
+            Tracking::Off => Detail::Nothing,
+            Tracking::Labels => Detail::Labels,
+            Tracking::Sites => Detail::Sites,
+        };
+        self.state().throw(false, |switches| switches.tracked = tracked);
     }
 
     /// Returns what is alive of the buffers that were noted, by label, and by the place where they were given it with
     /// [`Tracking::Sites`]. Empty unless [`track_live`](Self::track_live) has turned it on. Goes over all of them under
     /// a lock that allocations and frees take, too.
     pub fn live(&self) -> Live {
-        self.state().live()
+        Live { groups: self.state().live_groups() }
     }
 
     /// Sets the function that is told what is still alive when the last handle of the allocator ends (every
@@ -262,7 +190,8 @@ impl<B: Backend> Allocator<B> {
     /// handle, and must not panic. Nothing is printed unless it prints: `|live| tracing::warn!("{live}")` and
     /// `|live| eprintln!("{live}")` are two that do.
     pub fn on_left_alive(&self, hook: impl Fn(&Live) + Send + Sync + 'static) {
-        let replaced = self.state().sinks.watching.hook.lock().replace(Box::new(hook));
+        let hook = move |groups| hook(&Live { groups });
+        let replaced = self.state().sinks.noting.hook.lock().replace(Box::new(hook));
         drop(replaced);
     }
 }
@@ -291,17 +220,17 @@ impl<B: Backend> Buffer<B> {
     /// ever noted, so labels are names of kinds of buffers, and not of each one.
     #[track_caller]
     pub fn set_label(&self, label: &str) {
-        if self.lane().owner().sinks.watching.is_on() && self.held().block != EMPTY {
+        if self.lane().owner().sinks.noting.is_on() && self.held().block != EMPTY {
             let label = tag::number_of(label);
-            if let Some(watch) = &mut self.lane().lock().watch {
-                watch.label(self.held().block, label, Location::caller());
+            if let Some(notes) = &mut self.lane().lock().notes {
+                notes.label(self.held().block, label, Location::caller());
             }
         }
     }
 
     /// Returns the label, if the buffer was noted and has one.
     pub fn label(&self) -> Option<std::sync::Arc<str>> {
-        let label = self.lane().lock().watch.as_ref()?.note(self.held().block)?.label;
+        let label = self.lane().lock().notes.as_ref()?.note(self.held().block)?.label;
         Names::now().of(label)
     }
 }

@@ -1,10 +1,11 @@
 //! What observes an allocator: statistics as people read them, what is alive, the history, snapshots, logs and metrics.
 //!
-//! All of it stands on the allocator, which tells [events](crate::events) and lets its lanes write
-//! [notes](crate::notes), and knows no observer.
+//! All of it stands on the allocator, which tells [events](crate::events) to sinks and has its lanes write
+//! [notes](crate::notes). It knows no observer.
 
 pub mod history;
 pub mod live;
+mod sinks;
 pub mod snapshot;
 pub mod summary;
 #[cfg(any(feature = "tracing", feature = "metrics"))]

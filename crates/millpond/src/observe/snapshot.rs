@@ -12,8 +12,10 @@ use millpond_core::settings::{Options, Settings};
 use millpond_core::{BlockState, BlockView, PoolId, SegmentId, SegmentView, Shards, Side, conf};
 
 use crate::allocator::Allocator;
-use crate::notes::{Note, NoteState};
-use crate::observe::history::{History, Mark, Rings};
+use crate::notes::note::{Note, NoteState};
+use crate::notes::ring::Mark;
+use crate::observe::history::History;
+use crate::observe::history::rings::Rings;
 use crate::state::{HeldShards, State};
 use crate::tag::Names;
 
@@ -209,7 +211,7 @@ impl<B: Backend> State<B> {
         shards.hold();
         let layout = coordinator.layout(&mut shards);
         let lanes = shards.lanes();
-        let notes = lanes.iter().filter_map(|lane| lane.watch.as_ref()).flat_map(|watch| watch.notes().copied());
+        let notes = lanes.iter().filter_map(|lane| lane.notes.as_ref()).flat_map(|notes| notes.all().copied());
         Copied {
             layout,
             notes: notes.collect(),

@@ -6,12 +6,11 @@
 
 use std::fmt::Write as _;
 
-use millpond_core::settings::{Segments, Settings};
+use millpond_core::settings::{Policy, Segments, Settings};
 use millpond_core::stats::{MemoryStats, PageStats, SlackStats, Stat, StatByPool};
 use millpond_core::{BlockState, SegmentView};
 
 use crate::observe::usage::Usage;
-use crate::settings::Policy;
 use crate::text::format_bytes;
 
 /// The number of characters between the two bars of a row.

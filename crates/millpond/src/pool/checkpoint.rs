@@ -8,7 +8,7 @@ use millpond_core::{BlockId, Checkpoint, Coordinator, Obstacle, Restored, ShardI
 use super::Pool;
 use crate::buffer::{Buffer, EMPTY};
 use crate::error::Error;
-use crate::notes::{Asked, Site};
+use crate::notes::note::{Asked, Site};
 use crate::raw::number::RawBuffer;
 use crate::state::{HeldShards, LaneRef, LockedShards, State};
 use crate::sync::wait_until;

@@ -9,7 +9,7 @@ use millpond_core::settings::Scrub;
 use super::checkpoint::{WAITS_MOST, wait_for};
 use crate::buffer::Buffer;
 use crate::error::Error;
-use crate::notes::Asked;
+use crate::notes::note::Asked;
 use crate::state::{LaneRef, LockedShards};
 use crate::stream::Stream;
 

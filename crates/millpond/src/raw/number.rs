@@ -19,7 +19,7 @@ use crate::allocator::Allocator;
 use crate::buffer::{Buffer, EMPTY};
 use crate::error::Error;
 use crate::events::Event;
-use crate::notes::Out;
+use crate::notes::note::Out;
 use crate::state::{Held, LaneRef, State};
 use crate::stream::Stream;
 

@@ -82,10 +82,3 @@ impl Sink for Tracing {
         }
     }
 }
-
-/// Warns of the keys of a configuration that have no effect.
-pub(crate) fn warn_ignored(keys: &[&'static str]) {
-    for key in keys {
-        warn!(target: "millpond", key, "the setting has no effect here: it is of a part that only PyTorch has");
-    }
-}

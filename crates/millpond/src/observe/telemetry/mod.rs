@@ -9,7 +9,5 @@ mod meter;
 
 #[cfg(feature = "tracing")]
 pub use log::Tracing;
-#[cfg(feature = "tracing")]
-pub(crate) use log::warn_ignored;
 #[cfg(feature = "metrics")]
 pub use meter::describe_metrics;

@@ -1,137 +1,14 @@
-//! Entries as they are kept: in a ring for each stream, and in one for what concerns no stream.
+//! Reading the rings: copied while all streams stand still, and put in order afterwards.
 
-use std::collections::VecDeque;
-use std::panic::Location;
-use std::sync::Arc;
+use millpond_backend::{Backend, StreamId, Tick};
+use millpond_core::PoolId;
 
-use millpond_backend::{StreamId, Tick};
-use millpond_core::{PoolId, SegmentId};
-
-use super::{Action, Entry, History};
+use super::entry::{Action, Entry, History};
+use crate::notes::ring::{Kind, Mark, Marks, Raw, Ring};
 use crate::raw::clock::Clock;
-use crate::tag::{self, Names, TagId};
-
-/// The kind of an entry of a stream.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    Alloc,
-    FreeRequested,
-    FreeCompleted,
-    Use,
-    /// The tick is in `size`.
-    Until,
-    SegmentAlloc,
-    SegmentFree,
-    RangeAlloc,
-    RangeFree,
-    PageCreate,
-    PageRelease,
-    SegmentMap,
-    SegmentUnmap,
-    Gather,
-    Ungather,
-    /// The free bytes are in `offset`.
-    OutOfMemory,
-}
-
-/// An entry of a stream, without what is only needed to read it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Raw {
-    pub(crate) kind: Kind,
-    /// The clock's reading, which [`Ring::push`] sets.
-    pub(crate) ticks: u64,
-    pub(crate) stream: StreamId,
-    pub(crate) pool: PoolId,
-    pub(crate) segment: Option<SegmentId>,
-    pub(crate) offset: u64,
-    /// The address of the segment, 0 where there is none.
-    pub(crate) base: u64,
-    pub(crate) size: u64,
-    pub(crate) requested: u64,
-    pub(crate) tag: TagId,
-    pub(crate) site: Option<&'static Location<'static>>,
-}
-
-/// The newest entries of one stream.
-pub(crate) struct Ring {
-    clock: Clock,
-    entries: Vec<Raw>,
-    /// The most entries that are kept.
-    bound: usize,
-    /// Where the next entry goes once the ring is full: the place of the oldest one.
-    next: usize,
-    /// How many entries there were in all.
-    total: u64,
-    /// The reading of the newest entry.
-    last: u64,
-}
-
-impl Ring {
-    pub(crate) fn new(clock: Clock, bound: usize) -> Self {
-        Self { clock, entries: Vec::new(), bound, next: 0, total: 0, last: 0 }
-    }
-
-    /// Returns the time for an entry. Times do not fall from entry to entry, whatever core a thread is on.
-    #[inline]
-    pub(crate) fn now(&mut self) -> u64 {
-        self.last = self.clock.ticks().max(self.last);
-        self.last
-    }
-
-    /// Adds an entry, in the place of the oldest one if there is no room.
-    #[inline]
-    pub(crate) fn push(&mut self, entry: Raw) {
-        self.total += 1;
-        if self.entries.len() < self.bound {
-            self.entries.push(entry);
-        } else if let Some(oldest) = self.entries.get_mut(self.next) {
-            *oldest = entry;
-            self.next += 1;
-            if self.next == self.bound {
-                self.next = 0;
-            }
-        }
-    }
-
-    /// Returns the entries, oldest first.
-    fn in_order(&self) -> impl Iterator<Item = &Raw> {
-        let (newer, older) = self.entries.split_at(self.next);
-        older.iter().chain(newer)
-    }
-}
-
-/// What happened to an allocator, and to no stream of it.
-#[derive(Clone, Debug)]
-pub(crate) enum Mark {
-    EmptyCache,
-    Trim(u64),
-    Snapshot,
-    Annotate(Arc<str>),
-}
-
-/// The newest of them.
-pub(crate) struct Marks {
-    clock: Clock,
-    entries: VecDeque<(u64, TagId, Mark)>,
-    bound: usize,
-    total: u64,
-}
-
-impl Marks {
-    pub(crate) fn new(clock: Clock, bound: usize) -> Self {
-        Self { clock, entries: VecDeque::new(), bound, total: 0 }
-    }
-
-    pub(crate) fn push(&mut self, mark: Mark) {
-        self.total += 1;
-        if self.entries.len() == self.bound {
-            self.entries.pop_front();
-        }
-        if self.bound > 0 {
-            self.entries.push_back((self.clock.ticks(), tag::current(), mark));
-        }
-    }
-}
+use crate::raw::latched::Guard;
+use crate::state::{LaneState, State};
+use crate::tag::{Names, TagId};
 
 /// A copy of all rings, made while no stream went on.
 pub(crate) struct Rings {
@@ -248,6 +125,22 @@ fn entry_of_mark((ticks, tag, mark): (u64, TagId, Mark), nanos: &impl Fn(u64) ->
     }
 }
 
+impl<B: Backend> State<B> {
+    /// Returns a copy of the history, if there is one.
+    pub(crate) fn copy_rings(&self) -> Option<Rings> {
+        let coordinator = self.coordinator.lock();
+        let lanes = self.hold_lanes(&coordinator);
+        self.copy_rings_of(&lanes)
+    }
+
+    /// Returns a copy of the history, for a caller that holds all lanes.
+    pub(crate) fn copy_rings_of(&self, lanes: &[Guard<'_, LaneState<B>>]) -> Option<Rings> {
+        let switches = self.sinks.noting.inner.lock();
+        let rings = lanes.iter().filter_map(|lane| lane.notes.as_ref()?.ring());
+        switches.marks.as_ref().map(|marks| Rings::copy(marks, rings))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -316,12 +209,5 @@ mod tests {
         assert_eq!(sizes(&all), [1, 2, 1025, 3, 4, 5, 6, 1070]);
         let newest = history(3, &[one, two], &[25, 70]);
         assert_eq!((sizes(&newest), newest.lost), (vec![5, 6, 1070], 5));
-    }
-
-    #[test]
-    fn times_of_a_ring_do_not_fall() {
-        let mut ring = Ring::new(Clock::start(), 2);
-        ring.last = u64::MAX - 1;
-        assert_eq!(ring.now(), u64::MAX - 1, "another core's counter may be behind");
     }
 }

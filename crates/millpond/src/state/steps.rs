@@ -1,16 +1,12 @@
 //! What plans do, for the history: segments, pages, grants and refusals. The coordinator's lock is held, so that the
 //! history agrees with the layout at every moment.
 
-use millpond_backend::{Backend, Point, StreamId};
-use millpond_core::{
-    BlockId, Coordinator, Grant, Outcome, PageCall, Place, PoolId, Report, SegmentId, ShardId, Slot, Step, Want,
-};
+use millpond_backend::{Backend, StreamId};
+use millpond_core::{Coordinator, Outcome, PageCall, Place, PoolId, Report, ShardId, Slot, Step, Want};
 
-use super::{Asked, Out, Watch};
-use crate::lane;
-use crate::observe::history::{Kind, Raw};
-use crate::state::{LaneState, State};
-use crate::sync::Ordering;
+use super::{LaneState, State};
+use crate::notes::note::Asked;
+use crate::notes::ring::{Kind, Raw};
 use crate::tag::TagId;
 
 /// What is known of the pages of a step before its calls are made: of those that are unmapped whether it is from their
@@ -35,67 +31,6 @@ fn entry(kind: Kind, stream: StreamId, size: u64) -> Raw {
     }
 }
 
-impl Watch {
-    /// Notes that a segment is at a slot.
-    pub(super) fn segment_came(&mut self, slot: Slot, id: SegmentId, bytes: u64) {
-        let at = slot.0 as usize;
-        if self.segments.len() <= at {
-            self.segments.resize(at + 1, None);
-        }
-        self.segments[at] = Some((id, bytes));
-    }
-
-    fn segment_went(&mut self, slot: Slot) -> Option<(SegmentId, u64)> {
-        self.segments.get_mut(slot.0 as usize).and_then(Option::take)
-    }
-}
-
-impl<B: Backend, O> lane::LaneState<B, O> {
-    /// Takes in that a block was handed out.
-    #[inline]
-    pub(crate) fn granted(&mut self, asked: &Asked, requested: u64, grant: &Grant) {
-        if let Some(watch) = &mut self.watch {
-            watch.granted(&self.shard, asked, requested, grant);
-        }
-    }
-
-    /// Takes in that a block was freed, and whether it is free at once.
-    #[inline]
-    pub(crate) fn freed(&mut self, block: BlockId, out: &Out, base: u64, is_done: bool) {
-        if let Some(watch) = &mut self.watch {
-            if is_done {
-                // A block whose wait was over already is listed as well.
-                drop(self.shard.take_retired());
-            }
-            watch.freed(&self.shard, block, out, base, is_done);
-        }
-    }
-
-    /// Has a block be used on a stream until its free.
-    pub(crate) fn use_on(&mut self, block: BlockId, stream: StreamId) {
-        self.shard.record_stream(block, stream);
-        if let Some(watch) = &mut self.watch {
-            watch.used(&self.shard, block, stream, None);
-        }
-    }
-
-    /// Has a block be used until a point.
-    pub(crate) fn use_until(&mut self, block: BlockId, point: Point) {
-        self.shard.used_until(block, point);
-        if let Some(watch) = &mut self.watch {
-            watch.used(&self.shard, block, point.stream, Some(point.tick.0));
-        }
-    }
-
-    /// Takes in which blocks the core has made free.
-    pub(crate) fn note_retired(&mut self) {
-        if let Some(watch) = &mut self.watch {
-            let retired = self.shard.take_retired();
-            retired.iter().for_each(|retired| watch.retired(&self.shard, retired));
-        }
-    }
-}
-
 impl<B: Backend> State<B> {
     /// Takes in the step that the coordinator has decided on, before it is performed. `asked` is the request that the
     /// plan is for, if it is for one.
@@ -116,7 +51,7 @@ impl<B: Backend> State<B> {
             (Step::Refuse(report), Some((shard, ..))) => self.refused(*shard, report),
             (&Step::Release { shard, slot, .. }, _) => self.segment_goes(Kind::SegmentFree, shard, slot),
             (&Step::ReleaseRange { shard, slot }, _) => self.segment_goes(Kind::RangeFree, shard, slot),
-            (Step::Pages(calls), _) if self.records() => return Pages(of_calls(coordinator, calls)),
+            (Step::Pages(calls), _) if self.sinks.noting.records() => return Pages(of_calls(coordinator, calls)),
             _ => {}
         }
         Pages::default()
@@ -138,27 +73,23 @@ impl<B: Backend> State<B> {
         }
     }
 
-    fn records(&self) -> bool {
-        self.sinks.watching.rings.load(Ordering::Relaxed)
-    }
-
     fn refused(&self, shard: ShardId, report: &Report) {
         let mut lane = self.lane(shard).lock();
-        let LaneState { watch: Some(watch), shard, .. } = &mut *lane else { return };
+        let LaneState { notes: Some(notes), shard, .. } = &mut *lane else { return };
         let most = report.limit_bytes.unwrap_or(report.total_bytes).min(report.total_bytes);
         let refused = entry(Kind::OutOfMemory, report.stream, report.tried_bytes);
         let offset = most.saturating_sub(report.reserved_bytes);
-        watch.happened(shard, Raw { offset, requested: report.requested_bytes, ..refused });
+        notes.happened(shard, Raw { offset, requested: report.requested_bytes, ..refused });
     }
 
     fn segment_comes(&self, kind: Kind, id: ShardId, slot: Slot, bytes: u64) {
         let lane = self.lane(id);
         let mut inner = lane.lock();
         let base = inner.segment_base(&self.backend, slot);
-        let LaneState { watch: Some(watch), shard, .. } = &mut *inner else { return };
+        let LaneState { notes: Some(notes), shard, .. } = &mut *inner else { return };
         if let Some(segment) = shard.segment_at(slot) {
-            watch.segment_came(slot, segment, bytes);
-            watch.happened(shard, Raw { segment: Some(segment), base, ..entry(kind, lane.stream, bytes) });
+            notes.segment_came(slot, segment, bytes);
+            notes.happened(shard, Raw { segment: Some(segment), base, ..entry(kind, lane.stream, bytes) });
         }
     }
 
@@ -166,9 +97,9 @@ impl<B: Backend> State<B> {
         let lane = self.lane(id);
         let mut inner = lane.lock();
         let base = inner.segment_base(&self.backend, slot);
-        let LaneState { watch: Some(watch), shard, .. } = &mut *inner else { return };
-        if let Some((segment, bytes)) = watch.segment_went(slot) {
-            watch.happened(shard, Raw { segment: Some(segment), base, ..entry(kind, lane.stream, bytes) });
+        let LaneState { notes: Some(notes), shard, .. } = &mut *inner else { return };
+        if let Some((segment, bytes)) = notes.segment_went(slot) {
+            notes.happened(shard, Raw { segment: Some(segment), base, ..entry(kind, lane.stream, bytes) });
         }
     }
 
@@ -201,9 +132,9 @@ impl<B: Backend> State<B> {
         let lane = self.lane(id);
         let mut inner = lane.lock();
         let base = at.map_or(0, |at| inner.segment_base(&self.backend, at.slot));
-        let LaneState { watch: Some(watch), shard, .. } = &mut *inner else { return };
+        let LaneState { notes: Some(notes), shard, .. } = &mut *inner else { return };
         let (segment, offset) = (at.and_then(|at| shard.segment_at(at.slot)), at.map_or(0, |at| at.offset));
-        watch.happened(shard, Raw { segment, offset, base, ..entry(kind, lane.stream, bytes) });
+        notes.happened(shard, Raw { segment, offset, base, ..entry(kind, lane.stream, bytes) });
     }
 }
 
