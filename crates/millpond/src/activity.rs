@@ -1,51 +1,19 @@
-//! The number of driver calls, and the time that they took.
+//! Counting driver calls, and the time that they take.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use millpond_backend::{Backend, Point};
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// The driver calls that an allocator has made: reserving and releasing segments and ranges, creating, mapping,
-/// unmapping and releasing pages, and waiting. Completion queries are not counted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct DriverActivity {
-    /// The number of calls.
-    pub calls: u64,
-    /// The time that they took, on the device's own clock where it has one (the simulated device), and otherwise on the
-    /// host's.
-    pub time: Duration,
-    /// The number of times that a plan (an allocation that no cached block served, a trim, emptying the cache) made the
-    /// host wait for the device, for one point or several. The waits are included in the calls. A release that makes
-    /// the driver wait for the device, as CUDA's do, is no stall: its time is only part of the time of the calls.
-    pub stalls: u64,
-    /// The time that those waits took, on the same clock. It is part of the time of the calls.
-    pub stall_time: Duration,
-    /// The number of waits of one stream for a point of another that were queued on the device. They are included in
-    /// the calls, too.
-    pub stream_waits: u64,
-}
-
-impl DriverActivity {
-    /// Returns the difference between this reading and an earlier one.
-    pub fn since(self, earlier: DriverActivity) -> DriverActivity {
-        DriverActivity {
-            calls: self.calls - earlier.calls,
-            time: self.time.saturating_sub(earlier.time),
-            stalls: self.stalls - earlier.stalls,
-            stall_time: self.stall_time.saturating_sub(earlier.stall_time),
-            stream_waits: self.stream_waits - earlier.stream_waits,
-        }
-    }
-}
-
+/// What is counted of the driver calls of an allocator.
 #[derive(Debug)]
 pub(crate) struct Activity {
-    calls: AtomicU64,
-    nanos: AtomicU64,
-    stalls: AtomicU64,
-    stall_nanos: AtomicU64,
-    stream_waits: AtomicU64,
+    pub(crate) calls: AtomicU64,
+    pub(crate) nanos: AtomicU64,
+    pub(crate) stalls: AtomicU64,
+    pub(crate) stall_nanos: AtomicU64,
+    pub(crate) stream_waits: AtomicU64,
 }
 
 impl Activity {
@@ -99,15 +67,5 @@ impl Activity {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.nanos.fetch_add(nanos, Ordering::Relaxed);
         (result, nanos)
-    }
-
-    pub(crate) fn now(&self) -> DriverActivity {
-        DriverActivity {
-            calls: self.calls.load(Ordering::Relaxed),
-            time: Duration::from_nanos(self.nanos.load(Ordering::Relaxed)),
-            stalls: self.stalls.load(Ordering::Relaxed),
-            stall_time: Duration::from_nanos(self.stall_nanos.load(Ordering::Relaxed)),
-            stream_waits: self.stream_waits.load(Ordering::Relaxed),
-        }
     }
 }

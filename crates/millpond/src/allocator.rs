@@ -1,18 +1,15 @@
-//! The allocator's handle: streams, limits, cache control and statistics.
+//! The allocator's handle: streams, limits and cache control.
 
 use std::fmt;
 
-use millpond_backend::{Backend, ClassId, Point, StreamId};
+use millpond_backend::{Backend, ClassId, StreamId};
 use millpond_core::settings::Settings;
-use millpond_core::stats::{MemoryStats, PageStats, SlackStats};
-use millpond_core::{Plan, PoolId, SegmentView, WasteLedger};
+use millpond_core::{Plan, PoolId};
 
-use crate::activity::DriverActivity;
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::events::Event;
 use crate::notes::ring::Mark;
-use crate::observe::usage::{BeyondDevice, Usage};
 use crate::state::{Handle, Lane, LaneRef, LockedShards, State};
 use crate::stream::Stream;
 use crate::sync::Arc;
@@ -215,40 +212,6 @@ impl<B: Backend> Allocator<B> {
         self.state().coordinator.lock().limit()
     }
 
-    /// Returns all of PyTorch's statistics. Takes the lock of every stream in turn.
-    pub fn stats(&self) -> MemoryStats {
-        let state = self.state();
-        state.coordinator.lock().stats(&mut LockedShards(state))
-    }
-
-    /// Returns what the `paged` policy has done with pages. The number and the time of all driver calls are in
-    /// [`driver_activity`](Self::driver_activity). Walks over all pages.
-    pub fn page_stats(&self) -> PageStats {
-        self.state().coordinator.lock().page_stats()
-    }
-
-    /// Returns how many bytes are reserved beyond the setting `slack` of `paged`, and how many bytes of freed memory
-    /// work in flight keeps from being used by others, by the stream of that work. Asks every stream how far it is that
-    /// is not being captured, and walks over every block. A stream that the driver fails to ask counts as where it was
-    /// seen last.
-    pub fn slack_stats(&self) -> SlackStats {
-        let state = self.state();
-        let ask = |stream| Some(Point { stream, tick: state.backend.reached(stream).ok()? });
-        let streams = state.coordinator.lock().streams();
-        let reached: Vec<_> = streams.into_iter().filter_map(ask).collect();
-        let mut coordinator = state.coordinator.lock();
-        reached.into_iter().for_each(|point| coordinator.note_reached(point.stream, point.tick));
-        coordinator.slack_stats(&mut LockedShards(state))
-    }
-
-    /// Returns the same as [`slack_stats`](Self::slack_stats) without asking any stream: each counts as where it was
-    /// seen last. What the allocator decides afterwards is therefore the same as without the call. Walks over every
-    /// block.
-    pub fn slack_stats_as_seen(&self) -> SlackStats {
-        let state = self.state();
-        state.coordinator.lock().slack_stats(&mut LockedShards(state))
-    }
-
     /// Returns the bytes in buffers, after rounding (`torch.cuda.memory_allocated`).
     ///
     /// Takes no lock. It reads one number for each stream in each pool; under `paged`, one for each pool. While other
@@ -258,92 +221,9 @@ impl<B: Backend> Allocator<B> {
         self.state().lanes().map(Lane::allocated).sum()
     }
 
-    /// Returns the most bytes that were in buffers at one time since peaks were last reset.
-    pub fn max_memory_allocated(&self) -> u64 {
-        self.stats().allocated_bytes.all.peak
-    }
-
     /// Returns the bytes reserved from the driver (`torch.cuda.memory_reserved`).
     pub fn memory_reserved(&self) -> u64 {
         self.state().coordinator.lock().reserved_bytes()
-    }
-
-    /// Returns the peak of [`memory_reserved`](Self::memory_reserved) since peaks were last reset.
-    pub fn max_memory_reserved(&self) -> u64 {
-        self.stats().reserved_bytes.all.peak
-    }
-
-    /// Sets every peak to its current value (`torch.cuda.reset_peak_memory_stats`).
-    pub fn reset_peak_stats(&self) {
-        let state = self.state();
-        state.coordinator.lock().reset_peaks(&mut LockedShards(state));
-    }
-
-    /// Resets the totals of what was allocated and freed, and the counts of events
-    /// (`torch.cuda.reset_accumulated_memory_stats`).
-    pub fn reset_accumulated_stats(&self) {
-        let state = self.state();
-        state.coordinator.lock().reset_totals(&mut LockedShards(state));
-    }
-
-    /// Returns how every reserved byte is used or wasted. Walks over every block.
-    pub fn ledger(&self) -> WasteLedger {
-        let state = self.state();
-        state.coordinator.lock().ledger(&mut LockedShards(state))
-    }
-
-    /// Returns every segment with its blocks, in order of birth. Walks over every block.
-    pub fn layout(&self) -> Vec<SegmentView> {
-        let state = self.state();
-        state.coordinator.lock().layout(&mut LockedShards(state))
-    }
-
-    /// Returns how the device's memory is used: reserved here, held by the rest of this process, held by other
-    /// processes. Returns `None` on a device that does not report its free memory. Makes a driver call and, where
-    /// processes are looked up with a management library (`nvml` of `millpond-cuda`), some calls of that library.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Driver`] if the driver call fails.
-    pub fn memory_usage(&self) -> Result<Option<Usage>, Error<B::Error>> {
-        let state = self.state();
-        let Some(device) = state.backend.budget() else { return Ok(None) };
-        let budget = device.budget(state.class).map_err(|e| Error::driver("budget", e))?;
-        Ok(Some(Usage::new(&budget, self.memory_reserved())))
-    }
-
-    /// Returns the numbers if more is reserved than the device lists, although the device says that it does not
-    /// oversubscribe. Takes a lock.
-    pub fn beyond_device(&self) -> Option<BeyondDevice> {
-        let caps = self.backend().caps();
-        let (reserved_bytes, listed_bytes) = (self.memory_reserved(), caps.class(self.state().class).total_bytes);
-        let is_beyond = !caps.oversubscribes && reserved_bytes > listed_bytes;
-        is_beyond.then_some(BeyondDevice { reserved_bytes, listed_bytes })
-    }
-
-    /// Returns the table of `torch.cuda.memory_summary`, with sections on pages and on the slack where the policy is
-    /// `paged`, and one on the device's memory where the device reports what is free. A line below the table says what
-    /// `max_split_size_mb` does where segments are expandable, and another one if the device [grants more than it
-    /// lists]. Costs as much as [`memory_usage`](Self::memory_usage), [`slack_stats`](Self::slack_stats) and
-    /// [`layout`](Self::layout).
-    ///
-    /// [grants more than it lists]: Self::beyond_device
-    pub fn memory_summary(&self, abbreviated: bool) -> String {
-        let usage = self.memory_usage().ok().flatten();
-        let (stats, pages, slack) = (self.stats(), self.page_stats(), self.slack_stats());
-        let device = self.state().device;
-        let mut text =
-            crate::observe::summary::memory_summary(&stats, &pages, &slack, usage.as_ref(), device, abbreviated);
-        let split = crate::observe::summary::split_note(&self.settings(), &self.layout());
-        for note in split.into_iter().chain(self.beyond_device().map(|beyond| beyond.to_string())) {
-            text += &format!("note: {note}\n");
-        }
-        text
-    }
-
-    /// Returns the number of driver calls, and the time that they took.
-    pub fn driver_activity(&self) -> DriverActivity {
-        self.state().activity.now()
     }
 
     /// Checks every invariant of the allocator. Walks over every block; it is meant for tests and for debugging. Other

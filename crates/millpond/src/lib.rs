@@ -32,12 +32,12 @@ pub mod typed;
 #[cfg(not(loom))]
 mod waiters;
 
-pub use activity::DriverActivity;
 pub use allocator::Allocator;
 pub use buffer::{Buffer, Readiness};
 pub use builder::{Builder, ENVIRONMENT};
 pub use error::explain::{Explanation, Hole, PinnedBlock, Remedy, RemedyAction};
 pub use error::{BuildError, Error, OutOfMemory};
+pub use observe::activity::DriverActivity;
 #[cfg(any(feature = "tracing", feature = "metrics"))]
 pub use observe::telemetry;
 pub use observe::usage::{BeyondDevice, Usage};

@@ -3,10 +3,12 @@
 //! All of it stands on the allocator, which tells [events](crate::events) to sinks and has its lanes write
 //! [notes](crate::notes). It knows no observer.
 
+pub(crate) mod activity;
 pub mod history;
 pub mod live;
 mod sinks;
 pub mod snapshot;
+mod stats;
 pub mod summary;
 #[cfg(any(feature = "tracing", feature = "metrics"))]
 pub mod telemetry;

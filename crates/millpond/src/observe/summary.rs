@@ -6,12 +6,35 @@
 
 use std::fmt::Write as _;
 
+use millpond_backend::Backend;
 use millpond_core::settings::{Policy, Segments, Settings};
 use millpond_core::stats::{MemoryStats, PageStats, SlackStats, Stat, StatByPool};
 use millpond_core::{BlockState, SegmentView};
 
+use crate::allocator::Allocator;
 use crate::observe::usage::Usage;
 use crate::text::format_bytes;
+
+impl<B: Backend> Allocator<B> {
+    /// Returns the table of `torch.cuda.memory_summary`, with sections on pages and on the slack where the policy is
+    /// `paged`, and one on the device's memory where the device reports what is free. A line below the table says what
+    /// `max_split_size_mb` does where segments are expandable, and another one if the device [grants more than it
+    /// lists]. Costs as much as [`memory_usage`](Self::memory_usage), [`slack_stats`](Self::slack_stats) and
+    /// [`layout`](Self::layout).
+    ///
+    /// [grants more than it lists]: Self::beyond_device
+    pub fn memory_summary(&self, abbreviated: bool) -> String {
+        let usage = self.memory_usage().ok().flatten();
+        let (stats, pages, slack) = (self.stats(), self.page_stats(), self.slack_stats());
+        let device = self.state().device;
+        let mut text = memory_summary(&stats, &pages, &slack, usage.as_ref(), device, abbreviated);
+        let split = split_note(&self.settings(), &self.layout());
+        for note in split.into_iter().chain(self.beyond_device().map(|beyond| beyond.to_string())) {
+            text += &format!("note: {note}\n");
+        }
+        text
+    }
+}
 
 /// The number of characters between the two bars of a row.
 const WIDTH: usize = 75;

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use millpond_backend::BudgetInfo;
+use millpond_backend::{Backend, BudgetInfo};
 
+use crate::allocator::Allocator;
+use crate::error::Error;
 use crate::text::format_bytes;
 
 /// More is reserved than the device lists, although it says that it does not oversubscribe: its facts are wrong, or its
@@ -95,6 +97,31 @@ impl Usage {
             .chain(told)
             .chain(std::iter::once((untold, self.untold_bytes)))
             .collect()
+    }
+}
+
+impl<B: Backend> Allocator<B> {
+    /// Returns how the device's memory is used: reserved here, held by the rest of this process, held by other
+    /// processes. Returns `None` on a device that does not report its free memory. Makes a driver call and, where
+    /// processes are looked up with a management library (`nvml` of `millpond-cuda`), some calls of that library.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`] if the driver call fails.
+    pub fn memory_usage(&self) -> Result<Option<Usage>, Error<B::Error>> {
+        let state = self.state();
+        let Some(device) = state.backend.budget() else { return Ok(None) };
+        let budget = device.budget(state.class).map_err(|e| Error::driver("budget", e))?;
+        Ok(Some(Usage::new(&budget, self.memory_reserved())))
+    }
+
+    /// Returns the numbers if more is reserved than the device lists, although the device says that it does not
+    /// oversubscribe. Takes a lock.
+    pub fn beyond_device(&self) -> Option<BeyondDevice> {
+        let caps = self.backend().caps();
+        let (reserved_bytes, listed_bytes) = (self.memory_reserved(), caps.class(self.state().class).total_bytes);
+        let is_beyond = !caps.oversubscribes && reserved_bytes > listed_bytes;
+        is_beyond.then_some(BeyondDevice { reserved_bytes, listed_bytes })
     }
 }
 
