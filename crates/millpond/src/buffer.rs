@@ -7,9 +7,10 @@ use millpond_core::{Grant, LastUse, SegmentId, Side, Slot, Want};
 
 use crate::error::Error;
 use crate::events::Event;
+use crate::frees::Held;
 use crate::notes::note::Out;
 use crate::raw::pointers::SegmentRef;
-use crate::state::{Held, LaneRef, State};
+use crate::state::{LaneRef, State};
 use crate::sync::Arc;
 
 /// The way in which the memory of a buffer is safe to use on the stream that it was allocated on.

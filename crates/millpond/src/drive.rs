@@ -5,16 +5,15 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use millpond_backend::{Backend, BackendError, ClassId, Closing, Fault, Point, StreamId, Tick};
-use millpond_core::{Coordinator, Grant, Outcome, Plan, Polled, Shard, ShardId, Shards, Step, Want};
+use millpond_core::{Coordinator, Grant, Outcome, Plan, Polled, ShardId, Shards, Step, Want};
 
 use crate::effects::Performed;
 use crate::error::explain::{Explanation, Facts};
 use crate::error::{Error, OutOfMemory};
-use crate::events::Event;
 use crate::notes::note::Asked;
 use crate::state::steps::Pages;
-use crate::state::{HeldShards, Lane, LockedShards, State};
-use crate::sync::{Arc, lock_soon, wait_until};
+use crate::state::{HeldShards, State};
+use crate::sync::{lock_soon, wait_until};
 
 /// A step that the coordinator has decided on, with what is kept to tell of it later.
 struct Decided {
@@ -69,66 +68,6 @@ pub(crate) enum Ending {
 }
 
 impl<B: Backend> State<B> {
-    /// Serves a request that missed in its shard, whose [`changes`](millpond_core::Shard::changes) were so many then.
-    #[cold]
-    pub(crate) fn miss<'a>(
-        this: &'a Arc<Self>,
-        lane: &'a Lane<B>,
-        (want, changes): (Want, u64),
-        asked: &Asked,
-    ) -> Result<(Grant, &'a Lane<B>), Error<B::Error>> {
-        if this.sinks.is_told() {
-            this.sinks.tell(&Event::Miss { stream: asked.stream, requested: want.requested });
-        }
-        let mut plan = Plan::allocate(lane.shard, want, this.clocks()).after_miss(changes);
-        plan = plan.for_stream(asked.stream).with_open_tick(lane.mark(&this.backend, asked.stream));
-        if this.backend.caps().oversubscribes {
-            plan = plan.within_budget();
-        }
-        if let Some(grant) = this.ask_first(lane, &mut plan, want.requested, asked)? {
-            return Ok((grant, lane));
-        }
-        match this.run_for(&mut plan, Some(&(lane.shard, want, *asked)))? {
-            Ending::Granted(grant) => {
-                let _held = lane.lock();
-                lane.count_out(grant.size);
-                Ok((grant, lane))
-            }
-            Ending::Lent(lender, grant) => {
-                let lender = this.lane(lender);
-                // The lender's memory was granted by a miss of its own, and its handles still exist.
-                let held = lender.lock();
-                assert!(held.holds(), "shard {} lends and keeps no allocator", lender.shard.0);
-                lender.count_out(grant.size);
-                drop(held);
-                Ok((grant, lender))
-            }
-            Ending::Done => panic!("a plan for {want:?} ended without an answer"),
-        }
-    }
-
-    /// Asks the device how far the streams are that the request of a plan may have to wait for, and serves it if that
-    /// is all it takes.
-    fn ask_first(
-        &self,
-        lane: &Lane<B>,
-        plan: &mut Plan,
-        requested: u64,
-        asked: &Asked,
-    ) -> Result<Option<Grant>, Error<B::Error>> {
-        let Some(streams) = self.first_question(lane) else { return Ok(None) };
-        let polled = self.polled(&streams, Shard::BEHIND_MAX)?;
-        let mut coordinator = lock_soon(&self.coordinator);
-        let grant = coordinator.answer(plan, polled, &mut LockedShards(self));
-        self.publish(&coordinator);
-        if let Some(grant) = &grant {
-            let mut held = lane.lock();
-            lane.count_out(grant.size);
-            held.granted(asked, requested, grant);
-        }
-        Ok(grant)
-    }
-
     /// Returns what the device reports as free. `None` if that cannot be read: the driver decides then.
     fn budget_left(&self) -> Option<u64> {
         let budget = self.backend.budget()?;
@@ -145,7 +84,11 @@ impl<B: Backend> State<B> {
     }
 
     /// Runs a plan to its end, for a request if there is one.
-    fn run_for(&self, plan: &mut Plan, asked: Option<&(ShardId, Want, Asked)>) -> Result<Ending, Error<B::Error>> {
+    pub(crate) fn run_for(
+        &self,
+        plan: &mut Plan,
+        asked: Option<&(ShardId, Want, Asked)>,
+    ) -> Result<Ending, Error<B::Error>> {
         let mut running = Running { state: self, plan, ended: false };
         let (mut failure, mut panic) = (None, None);
         let mut next = running.tell(|coordinator, plan, shards| self.decide(coordinator, plan, asked, shards));
@@ -277,7 +220,7 @@ impl<B: Backend> State<B> {
     /// Polls streams, where the driver closes ticks until so many are found to be behind. Where submits close ticks, a
     /// wait for an open tick may never end: two streams could wait for each other's open ticks, and the application may
     /// submit one stream alone.
-    fn polled(&self, streams: &[StreamId], behind_most: usize) -> Result<Outcome, Error<B::Error>> {
+    pub(crate) fn polled(&self, streams: &[StreamId], behind_most: usize) -> Result<Outcome, Error<B::Error>> {
         match self.backend.caps().closing {
             Closing::Backend => {
                 let (mut polled, mut behind) = (Vec::new(), 0);

@@ -11,6 +11,7 @@ mod drive;
 mod effects;
 mod error;
 pub mod events;
+mod frees;
 mod lane;
 mod latch;
 #[cfg(not(loom))]
@@ -21,6 +22,7 @@ mod pages;
 mod pinned;
 mod pool;
 mod raw;
+mod requests;
 mod scrub;
 mod sources;
 mod state;

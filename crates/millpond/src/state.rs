@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-use millpond_backend::{Backend, ClassId, Point, Reuse, StreamId, Tick};
+use millpond_backend::{Backend, ClassId, Point, Reuse, StreamId};
 use millpond_core::settings::Scrub;
-use millpond_core::{Coordinator, Freed, Grant, PoolId, Requester, Shard, ShardId, Shards, Side, Sizes, Uses, Want};
+use millpond_core::{Coordinator, PoolId, Shard, ShardId, Shards, Side, Sizes};
 
 use crate::activity::Activity;
 use crate::bond::Bonds;
@@ -15,7 +15,6 @@ use crate::created::{Created, Lease};
 use crate::error::Error;
 use crate::events::Sinks;
 use crate::lane;
-use crate::notes::note::{Asked, Out};
 use crate::pages::Pages;
 use crate::raw::latched::Guard;
 use crate::raw::pointers::{self, OwnerRef};
@@ -352,46 +351,15 @@ impl<B: Backend> State<B> {
         }
     }
 
+    /// Returns whether blocks wait for points.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.waiters.load(Ordering::Relaxed) != 0
+    }
+
     /// Returns whether operations need nothing but their lane, because nothing is waited for or counted.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         self.is_plain.load(Ordering::Relaxed)
-    }
-
-    /// Serves a request of at least one byte. Returns the block and the lane that it belongs to, which is not the lane
-    /// of the request where the block is lent.
-    #[inline(never)]
-    pub(crate) fn allocate<'a>(
-        this: &'a Arc<Self>,
-        lane: &'a Lane<B>,
-        want: &Want,
-        asked: &Asked,
-    ) -> Result<(Grant, &'a Lane<B>), Error<B::Error>> {
-        if this.waiters.load(Ordering::Relaxed) != 0 {
-            this.retire_ready()?;
-        }
-        let by = Requester { stream: asked.stream, usable: this.usable(lane, asked.stream)? };
-        let clock = this.count_search(want.side);
-        let hit = {
-            let mut state = lane.lock();
-            let hit = state.shard.allocate(want, clock, by);
-            // The lane holds the allocator before the block exists, so that the block is never without it.
-            state.hold(this);
-            if let Some(grant) = &hit {
-                lane.count_out(grant.size);
-                state.granted(asked, want.requested, grant);
-            }
-            hit.ok_or_else(|| state.shard.changes())
-        };
-        match hit {
-            Ok(grant) => {
-                if grant.unsettled {
-                    this.settle(lane.shard);
-                }
-                Ok((grant, lane))
-            }
-            Err(changes) => Self::miss(this, lane, (*want, changes), asked),
-        }
     }
 
     /// Returns the streams that are asked before a plan for a request of a lane begins, if that may be done.
@@ -402,16 +370,8 @@ impl<B: Backend> State<B> {
         lane.lock().shard.first_question()
     }
 
-    /// Returns the tick up to which memory freed on a stream may be handed out there again.
-    fn usable(&self, lane: &Lane<B>, stream: StreamId) -> Result<Tick, Error<B::Error>> {
-        match self.reuse {
-            Reuse::InOrder => Ok(Tick(u64::MAX)),
-            Reuse::AfterSubmit => Ok(Tick(lane.mark(&self.backend, stream).0.saturating_sub(1))),
-            Reuse::AfterDone => lane.reached(&self.backend, stream).map_err(|e| Error::driver("reached", e)),
-        }
-    }
-
-    fn count_search(&self, side: Side) -> u64 {
+    /// Counts a search for a cached block, if searches are counted. Returns its number, or else 0.
+    pub(crate) fn count_search(&self, side: Side) -> u64 {
         if self.counts_searches.load(Ordering::Relaxed) {
             self.searches[side as usize].fetch_add(1, Ordering::Relaxed) + 1
         } else {
@@ -423,98 +383,6 @@ impl<B: Backend> State<B> {
     #[inline]
     pub(crate) fn clocks(&self) -> [u64; 2] {
         [self.searches[0].load(Ordering::Relaxed), self.searches[1].load(Ordering::Relaxed)]
-    }
-
-    /// Frees a block. It cannot fail and calls no driver (except under `direct`, whose purpose this is). The return
-    /// value may be the reference that keeps this state alive: the caller drops it when it needs neither state nor lane
-    /// any more.
-    ///
-    /// `size` is the length of the block, if the caller knows it.
-    ///
-    /// It takes no reference to the lane or its state, because they may be dropped before this returns: see
-    /// [`crate::raw`].
-    #[inline(always)]
-    pub(crate) fn free(lane: &LaneRef<B>, held: &Held, size: Option<u64>) -> Option<Arc<Self>> {
-        let home: &Lane<B> = lane;
-        let state = home.owner();
-        let clock = if state.is_plain() { 0 } else { state.clocks()[held.side as usize] };
-        let mut inner = home.lock();
-        let tick = home.mark(&state.backend, inner.shard.user_of(held.block));
-        let size = size.unwrap_or_else(|| inner.shard.size_of(held.block));
-        let freed = inner.shard.free(held.block, tick, clock);
-        // A block that is not handed out has panicked there.
-        home.count_back(size);
-        match freed {
-            Freed::Done { unsettled: false } if !inner.looks_back() => None,
-            freed => Self::freed(lane, inner, held, freed),
-        }
-    }
-
-    /// Does the same as [`free`](Self::free) where sinks are told or something is noted, with the same restriction on
-    /// references.
-    #[inline(never)]
-    pub(crate) fn free_watched(lane: &LaneRef<B>, held: &Held, out: &Out) -> Option<Arc<Self>> {
-        let home: &Lane<B> = lane;
-        let state = home.owner();
-        let backend = &state.backend;
-        state.tell_free(home, out);
-        let clock = if state.is_plain() { 0 } else { state.clocks()[held.side as usize] };
-        let mut inner = home.lock();
-        let tick = home.mark(backend, inner.shard.user_of(held.block));
-        let base = if inner.notes.is_some() { inner.segment_base(backend, out.slot) } else { 0 };
-        let size = inner.shard.size_of(held.block);
-        let freed = inner.shard.free(held.block, tick, clock);
-        home.count_back(size);
-        inner.freed(held.block, out, base, matches!(freed, Freed::Done { .. }));
-        Self::freed(lane, inner, held, freed)
-    }
-
-    /// Does what remains after a free. Like [`free`](Self::free), it takes no reference to anything that may be
-    /// dropped.
-    #[inline(never)]
-    fn freed(lane: &LaneRef<B>, mut inner: Guard<'_, LaneState<B>>, held: &Held, freed: Freed) -> Option<Arc<Self>> {
-        let is_over = matches!(freed, Freed::Done { unsettled: false } | Freed::Settling { unsettled: false })
-            && !inner.is_direct();
-        // Once the lock is open another thread may free the last block and drop the state with it, so a thread that
-        // still needs the state takes a reference first.
-        let keep = inner.let_go().or_else(|| if is_over { None } else { inner.kept() });
-        drop(inner);
-        match &keep {
-            Some(state) if !is_over => state.go_on_from(lane, held, freed),
-            None if !is_over => panic!("block {} was out, and its lane kept no allocator", held.block.0),
-            _ => {}
-        }
-        keep
-    }
-
-    /// Does what remains after a block was freed, in a thread that keeps the state alive.
-    fn go_on_from(&self, lane: &Lane<B>, held: &Held, freed: Freed) {
-        match freed {
-            Freed::Done { unsettled } | Freed::Settling { unsettled } => {
-                if unsettled {
-                    self.settle(lane.shard);
-                }
-            }
-            Freed::Pending(uses) => self.pend(lane, held, &uses),
-        }
-        if self.direct {
-            self.reclaim();
-        }
-    }
-
-    /// Frees a buffer of 0 bytes. The return value and the restriction on references are those of [`free`](Self::free).
-    #[cold]
-    pub(crate) fn free_nothing(lane: &LaneRef<B>) -> Option<Arc<Self>> {
-        lane.lock().take_nothing()
-    }
-
-    #[cold]
-    fn pend(&self, lane: &Lane<B>, held: &Held, uses: &Uses) {
-        let marks = uses.streams.iter().map(|&stream| Point { stream, tick: self.backend.mark(stream) });
-        let points = marks.chain(uses.points.iter());
-        let mut coordinator = lock_soon(&self.coordinator);
-        coordinator.pend(lane.shard, held.block, points, self.clocks(), &mut LockedShards(self));
-        self.publish(&coordinator);
     }
 
     /// Settles a lane that an operation left short of room for a peak, or with room that it does not hold. As long as
@@ -598,10 +466,4 @@ impl<B: Backend> State<B> {
 fn this_thread() -> usize {
     thread_local!(static MARK: u8 = const { 0 });
     MARK.with(|mark| std::ptr::from_ref(mark).addr())
-}
-
-/// The part of its block that a buffer keeps.
-pub(crate) struct Held {
-    pub(crate) block: millpond_core::BlockId,
-    pub(crate) side: Side,
 }

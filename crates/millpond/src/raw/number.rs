@@ -19,8 +19,9 @@ use crate::allocator::Allocator;
 use crate::buffer::{Buffer, EMPTY};
 use crate::error::Error;
 use crate::events::Event;
+use crate::frees::Held;
 use crate::notes::note::Out;
-use crate::state::{Held, LaneRef, State};
+use crate::state::{LaneRef, State};
 use crate::stream::Stream;
 
 /// A [`Buffer`] as a number, which [`Buffer::into_raw`] returns. It is valid until [`Allocator::free_raw`], and only
