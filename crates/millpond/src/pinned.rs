@@ -16,6 +16,7 @@ use crate::stream::Stream;
 use crate::sync::Arc;
 
 pub(crate) mod buffer;
+mod copies;
 #[cfg(all(test, not(loom)))]
 mod tests;
 pub(crate) mod uses;

@@ -17,8 +17,7 @@ use crate::state::{Handle, LaneRef, State};
 use crate::sync::Arc;
 
 mod order;
-mod pinned;
-mod transfer;
+pub(crate) mod transfer;
 mod typed;
 
 /// A stream to allocate on. Cheap to clone; clones are the same stream.

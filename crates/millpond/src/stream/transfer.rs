@@ -140,7 +140,7 @@ fn inside<B: Backend>(buffer: &Buffer<B>, offset: u64, bytes: u64) -> Result<Pla
 }
 
 /// Refuses a range that leaves a buffer of `len` requested bytes.
-pub(super) fn expect_inside<E: BackendError>(len: u64, offset: u64, bytes: u64) -> Result<(), Error<E>> {
+pub(crate) fn expect_inside<E: BackendError>(len: u64, offset: u64, bytes: u64) -> Result<(), Error<E>> {
     match offset.checked_add(bytes) {
         Some(end) if end <= len => Ok(()),
         _ => Err(Error::OutOfRange { offset, bytes, len }),

@@ -2,12 +2,12 @@
 
 use millpond_backend::Backend;
 
-use super::Stream;
-use super::transfer::expect_inside;
+use super::buffer::PinnedBuffer;
+use super::uses::Access;
 use crate::buffer::Buffer;
 use crate::error::Error;
-use crate::pinned::buffer::PinnedBuffer;
-use crate::pinned::uses::Access;
+use crate::stream::Stream;
+use crate::stream::transfer::expect_inside;
 
 /// Copies between page-locked host memory and the device, each queued on this stream behind what was queued there
 /// before. None of them blocks. They record their use on the pinned buffer, which can be dropped at once.
