@@ -8,11 +8,12 @@ use millpond_core::settings::SettingError;
 use millpond_core::{Obstacle, PoolId, Report};
 
 use crate::text::format_bytes;
-use crate::typed::error::ViewError;
 
 pub(crate) mod explain;
+pub(crate) mod view;
 
 use explain::{Explanation, Facts, RECORDED, Waits, beyond_any_policy, waits};
+use view::ViewError;
 
 /// The reason why an allocator could not serve a request.
 #[derive(Debug, thiserror::Error)]

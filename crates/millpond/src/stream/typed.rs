@@ -6,7 +6,8 @@ use millpond_backend::Backend;
 use super::Stream;
 use crate::buffer::Buffer;
 use crate::error::Error;
-use crate::typed::{Elements, Typed, TypedBuffer, ViewError};
+use crate::error::view::ViewError;
+use crate::typed::{Elements, Typed, TypedBuffer};
 
 /// Elements of plain types. Each call does what the one for bytes does, with its order, its costs and its errors, on
 /// the elements of a [`TypedBuffer`], a [`Slice`](crate::typed::Slice), a [`View`](crate::typed::View) or the bytes of

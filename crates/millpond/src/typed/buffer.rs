@@ -6,11 +6,11 @@ use std::ops::RangeBounds;
 
 use bytemuck::Pod;
 
-use super::error::ViewError;
 use super::memory::Memory;
 use super::slice::{Elements, Slice, Span};
 use super::view::View;
 use crate::buffer::Buffer;
+use crate::error::view::ViewError;
 
 /// A whole buffer as elements, which owns it. It has the size of the buffer, and dropping it drops the buffer.
 ///

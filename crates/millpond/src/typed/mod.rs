@@ -36,15 +36,14 @@
 //! ```
 
 mod buffer;
-pub(crate) mod error;
 mod memory;
 mod slice;
 mod view;
 
 pub use bytemuck::Pod;
 
+pub use crate::error::view::ViewError;
 pub use buffer::{Typed, TypedBuffer};
-pub use error::ViewError;
 pub use memory::Memory;
 pub use slice::{Elements, Slice};
 pub use view::View;

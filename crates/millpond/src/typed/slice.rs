@@ -7,9 +7,9 @@ use std::ops::{Bound, RangeBounds};
 use bytemuck::Pod;
 use millpond_backend::Backend;
 
-use super::error::ViewError;
 use super::memory::{Memory, size_of_element};
 use crate::buffer::Buffer;
+use crate::error::view::ViewError;
 
 /// What each segment's beginning is a multiple of, in bytes, on every device.
 const SEGMENT_ALIGNMENT: u64 = 256;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use super::error::ViewError;
 use super::memory::Memory;
 use super::slice::{Elements, Slice, Span};
+use crate::error::view::ViewError;
 
 /// A range of a buffer as elements that keeps the buffer alive: the buffer is dropped with the last view of it, on
 /// whichever thread that is. Cloning it counts a reference.
