@@ -193,15 +193,6 @@ impl AnyAllocator {
         on!(self, AnyAllocator(allocator) => Ok(allocator.poll()?))
     }
 
-    /// Releases, under the `direct` policy, what is free and idle; does nothing under other policies.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Driver`] if a driver call fails.
-    pub fn release_idle(&self) -> Result<(), AnyError> {
-        on!(self, AnyAllocator(allocator) => Ok(allocator.release_idle()?))
-    }
-
     /// Limits the reserved bytes; `None` lifts the limit. Lowering it below what is reserved does not release anything.
     pub fn set_limit(&self, bytes: Option<u64>) {
         on!(self, AnyAllocator(allocator) => allocator.set_limit(bytes));

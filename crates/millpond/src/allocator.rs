@@ -163,8 +163,13 @@ impl<B: Backend> Allocator<B> {
         Ok(self.memory_reserved())
     }
 
-    /// Retires freed blocks whose points are reached. Every allocation does this too; call it to bring the statistics
-    /// up to date, or to let the `direct` policy release idle memory.
+    /// Asks the device how far it is and retires freed blocks whose points are reached. Every allocation does this too;
+    /// call it to bring the statistics up to date. To give memory back, call [`empty_cache`](Self::empty_cache) or
+    /// [`trim`](Self::trim).
+    ///
+    /// Under the `direct` policy, which caches nothing, what is free and idle then goes back to the driver. Each free
+    /// does this itself, but where the application closes ticks the last use of what was freed is complete only after a
+    /// later submit.
     ///
     /// # Errors
     ///
@@ -174,18 +179,6 @@ impl<B: Backend> Allocator<B> {
         state.retire_ready()?;
         state.retire_homes()?;
         state.run_idle()
-    }
-
-    /// Releases, under the `direct` policy, what is free and idle; does nothing under other policies, which cache it.
-    /// Each free does this itself, but where the application closes ticks the last use of what was freed is complete
-    /// only after a later submit: call this then, to release it before the next allocation does. Unlike
-    /// [`poll`](Self::poll), it does not ask whether the points are reached that other freed blocks wait for.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Driver`] if a driver call fails.
-    pub fn release_idle(&self) -> Result<(), Error<B::Error>> {
-        self.state().run_idle()
     }
 
     /// Limits the reserved bytes; `None` lifts the limit. Lowering it below what is reserved does not release anything.

@@ -61,7 +61,6 @@ fn nothing_is_asked_of_a_captured_stream() {
         allocator.poll().unwrap();
         allocator.empty_cache().unwrap();
         allocator.trim(0).unwrap();
-        allocator.release_idle().unwrap();
         allocator.slack_stats();
         allocator.memory_summary(false);
         allocator.check();

@@ -63,7 +63,7 @@ fn what_a_held_pool_has_stays_reserved() {
         assert_eq!(allocator.memory_reserved(), had.reserved_bytes.all.current, "{conf}");
         assert_eq!(allocator.trim(0).unwrap(), had.reserved_bytes.all.current, "{conf}");
         allocator.empty_cache_of(pool.id()).unwrap();
-        allocator.release_idle().unwrap();
+        allocator.poll().unwrap();
         assert_eq!(allocator.pool_stats(pool.id()), Some(had), "{conf}");
         assert_eq!(allocator.ledger().held_bytes, had.reserved_bytes.all.current, "{conf}");
         allocator.check();
