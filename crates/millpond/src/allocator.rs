@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use millpond_backend::{Backend, ClassId, StreamId};
+use millpond_backend::{Backend, ClassId, Point, StreamId};
 use millpond_core::settings::Settings;
 use millpond_core::{Plan, PoolId};
 
@@ -129,6 +129,36 @@ impl<B: Backend> Allocator<B> {
             Ok(()) => Ok(()),
             Err(error) => Err((error, buffer)),
         }
+    }
+
+    /// Returns whether everything up to a point is complete. Never blocks. Where the application closes ticks (Vulkan,
+    /// wgpu), work is never reached before its stream is [submitted](Stream::submit).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownStream`] if the device has no such stream; [`Error::Driver`] if a driver call fails.
+    pub fn reached(&self, point: Point) -> Result<bool, Error<B::Error>> {
+        let backend = self.backend_with(point.stream)?;
+        let reached = backend.reached(point.stream).map_err(|e| Error::of_driver("reached", e))?;
+        Ok(reached >= point.tick)
+    }
+
+    /// Blocks until everything up to a point is complete. [`when_reached`](Self::when_reached) can be awaited instead.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotReached`] if all submitted work of the stream is complete and the point is not reached: it covers
+    /// work that was not [submitted](Stream::submit). [`Error::UnknownStream`] if the device has no such stream;
+    /// [`Error::Driver`] if a driver call fails.
+    pub fn wait(&self, point: Point) -> Result<(), Error<B::Error>> {
+        let reached = self.backend_with(point.stream)?.wait(point).map_err(|e| Error::of_driver("wait", e))?;
+        if reached >= point.tick { Ok(()) } else { Err(Error::NotReached { point, reached }) }
+    }
+
+    /// Returns the backend, if it has the stream.
+    fn backend_with(&self, stream: StreamId) -> Result<&B, Error<B::Error>> {
+        let backend = self.backend();
+        if backend.has_stream(stream) { Ok(backend) } else { Err(Error::UnknownStream { stream }) }
     }
 
     /// Returns all cached memory to the driver: waits for all outstanding points, then releases every segment and every

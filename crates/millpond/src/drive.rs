@@ -269,7 +269,7 @@ impl<B: Backend> State<B> {
                 if error.fault() == Fault::NotNow {
                     return Performed::ok(Outcome::Refused);
                 }
-                let error = Some(Error::driver("wait_for", error));
+                let error = Some(Error::of_driver("wait_for", error));
                 return Performed { outcome: Outcome::Failed, error };
             }
         }
@@ -283,7 +283,7 @@ impl<B: Backend> State<B> {
 
     fn waited(&self, point: Point) -> Result<Point, Error<B::Error>> {
         let tick = self.backend.wait(point);
-        tick.map(|tick| Point { tick, ..point }).map_err(|e| Error::driver("wait", e))
+        tick.map(|tick| Point { tick, ..point }).map_err(|e| Error::of_driver("wait", e))
     }
 
     /// Releases memory that is already idle, as `direct` does. An error is ignored here: a driver that fails reports it

@@ -26,7 +26,7 @@ impl<E: BackendError> Performed<E> {
     pub(crate) fn failed(call: &'static str, error: E) -> Self {
         match error.fault() {
             Fault::OutOfMemory => Self::ok(Outcome::Refused),
-            _ => Self { outcome: Outcome::Failed, error: Some(Error::driver(call, error)) },
+            _ => Self { outcome: Outcome::Failed, error: Some(Error::of_driver(call, error)) },
         }
     }
 }
@@ -97,7 +97,7 @@ impl<B: Backend> State<B> {
             made.set(done + usize::from(gives_back));
             if let Err((name, error)) = self.page_call(call) {
                 let refused = error.fault() == Fault::OutOfMemory;
-                let error = (!refused).then(|| Error::driver(name, error));
+                let error = (!refused).then(|| Error::of_driver(name, error));
                 return Performed { outcome: Outcome::Stopped { done, refused }, error };
             }
         }

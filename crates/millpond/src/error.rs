@@ -15,6 +15,27 @@ pub(crate) mod view;
 use explain::{Explanation, Facts, RECORDED, Waits, beyond_any_policy, waits};
 use view::ViewError;
 
+/// What kind of error it is, for programs that decide by it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// There is no memory left: freeing some may help. [`Error::out_of_memory`] has the report, unless a driver
+    /// refused a call of another kind.
+    OutOfMemory,
+    /// The device is lost: drop everything of it and start anew.
+    Lost,
+    /// A name, a setting or an argument is wrong. Nothing was changed.
+    Input,
+    /// The device does not have what the call or a setting needs.
+    Unsupported,
+    /// The device is still at work: wait or submit, then call again.
+    NotReady,
+    /// There is no such device, or it does not open: for programs that open devices by name, with `millpond-any`.
+    NoDevice,
+    /// The driver failed in another way.
+    Driver,
+}
+
 /// The reason why an allocator could not serve a request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -31,16 +52,16 @@ pub enum Error<E: BackendError> {
     },
     /// A buffer, stream or point of one allocator was given to another.
     #[error(
-        "the {what} belongs to the allocator of device {belongs_to} and was given to that of device {given_to}; \
-         give it to the allocator that it came from"
+        "the {what} belongs to the allocator of {belongs_to} and was given to that of {given_to}; give it to the \
+         allocator that it came from"
     )]
     WrongDevice {
         /// The kind of object that was given.
         what: &'static str,
-        /// The device of the allocator that it came from.
-        belongs_to: u32,
-        /// The device of the allocator that it was given to.
-        given_to: u32,
+        /// The number and the name of the device of the allocator that it came from.
+        belongs_to: Box<str>,
+        /// The number and the name of the device of the allocator that it was given to.
+        given_to: Box<str>,
     },
     /// A stream number that the device or the allocator does not have. Nothing was changed.
     #[error(
@@ -163,7 +184,7 @@ pub enum Error<E: BackendError> {
 }
 
 impl<E: BackendError> Error<E> {
-    pub(crate) fn driver(call: &'static str, source: E) -> Self {
+    pub(crate) fn of_driver(call: &'static str, source: E) -> Self {
         Error::Driver { call, lost: source.fault() == Fault::Lost, source }
     }
 
@@ -197,6 +218,34 @@ impl<E: BackendError> Error<E> {
             Error::OutOfMemory(_) => Fault::OutOfMemory,
             Error::Driver { source, .. } => source.fault(),
             _ => Fault::Other,
+        }
+    }
+
+    /// Returns the kind of the error, for programs that decide by it.
+    pub fn kind(&self) -> ErrorKind {
+        match (self, self.fault()) {
+            (_, Fault::OutOfMemory) => ErrorKind::OutOfMemory,
+            (_, Fault::Lost) => ErrorKind::Lost,
+            (Error::Driver { .. }, _) => ErrorKind::Driver,
+            (Error::Unsupported { .. }, _) => ErrorKind::Unsupported,
+            (Error::InUse { .. } | Error::NotReached { .. }, _) => ErrorKind::NotReady,
+            _ => ErrorKind::Input,
+        }
+    }
+
+    /// Returns the explanation with the report, if there was no memory for a request.
+    pub fn out_of_memory(&self) -> Option<&OutOfMemory> {
+        match self {
+            Error::OutOfMemory(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Returns the driver's own error, if a driver's call failed.
+    pub fn driver(&self) -> Option<&E> {
+        match self {
+            Error::Driver { source, .. } => Some(source),
+            _ => None,
         }
     }
 }

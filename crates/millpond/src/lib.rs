@@ -38,7 +38,7 @@ pub use allocator::Allocator;
 pub use buffer::{Buffer, Readiness};
 pub use builder::{Builder, ENVIRONMENT};
 pub use error::explain::{Explanation, Hole, PinnedBlock, Remedy, RemedyAction};
-pub use error::{BuildError, Error, OutOfMemory};
+pub use error::{BuildError, Error, ErrorKind, OutOfMemory};
 pub use observe::activity::DriverActivity;
 #[cfg(any(feature = "tracing", feature = "metrics"))]
 pub use observe::telemetry;

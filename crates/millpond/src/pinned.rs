@@ -113,7 +113,7 @@ impl<B: Backend + Clone> Allocator<B> {
         // opens no other. A cache that is gone leaves its stream to the next one.
         let home = match state.left_aside() {
             Some(home) => home,
-            None => backend.create_stream().map_err(|e| Error::driver("create_stream", e))?,
+            None => backend.create_stream().map_err(|e| Error::of_driver("create_stream", e))?,
         };
         let cache = State::new(backend, class, state.device, coordinator).beside(state, home);
         Ok(Pinned::over(Allocator::from_state(cache), home))

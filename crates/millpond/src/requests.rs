@@ -52,7 +52,7 @@ impl<B: Backend> State<B> {
         match self.reuse {
             Reuse::InOrder => Ok(Tick(u64::MAX)),
             Reuse::AfterSubmit => Ok(Tick(lane.mark(&self.backend, stream).0.saturating_sub(1))),
-            Reuse::AfterDone => lane.reached(&self.backend, stream).map_err(|e| Error::driver("reached", e)),
+            Reuse::AfterDone => lane.reached(&self.backend, stream).map_err(|e| Error::of_driver("reached", e)),
         }
     }
 

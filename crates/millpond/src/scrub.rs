@@ -43,7 +43,7 @@ impl<B: Backend> State<B> {
         let Some(segment) = buffer.segment() else { panic!("a block of {bytes} bytes lies in no segment") };
         for (at, length) in parts {
             let filled = self.activity.book(&self.backend, || device.overwrite(stream, segment, at, length));
-            filled.map_err(|error| Error::driver("overwrite", error))?;
+            filled.map_err(|error| Error::of_driver("overwrite", error))?;
         }
         let tick = self.send(stream)?;
         buffer.lane().lock().shard.scrubbed(slot, offset, bytes, stream);
@@ -58,7 +58,7 @@ impl<B: Backend> State<B> {
             return Ok(self.backend.mark(stream));
         }
         let submitted = self.activity.book(&self.backend, || self.backend.submit(stream));
-        submitted.map_err(|error| Error::driver("submit", error))
+        submitted.map_err(|error| Error::of_driver("submit", error))
     }
 
     /// Overwrites host memory on the host. Host memory is granted once the device is done with it, and the host may be

@@ -302,7 +302,7 @@ impl<B: Backend> State<B> {
             }
             self.created.forget(&lease);
         }
-        let id = self.backend.create_stream().map_err(|e| Error::driver("create_stream", e))?;
+        let id = self.backend.create_stream().map_err(|e| Error::of_driver("create_stream", e))?;
         Ok(self.created.add(id))
     }
 
@@ -445,7 +445,7 @@ impl<B: Backend> State<B> {
 
     /// Asks how far a stream is.
     pub(crate) fn reached(&self, stream: StreamId) -> Result<Point, Error<B::Error>> {
-        let tick = self.backend.reached(stream).map_err(|e| Error::driver("reached", e))?;
+        let tick = self.backend.reached(stream).map_err(|e| Error::of_driver("reached", e))?;
         Ok(Point { stream, tick })
     }
 

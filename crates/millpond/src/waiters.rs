@@ -172,7 +172,7 @@ impl<B: Backend, O: AsRef<B>> Queue<B, O> {
                     if point.tick <= reached { Ok(()) } else { Err(Error::NotReached { point, reached }) }
                 });
             }
-            Ok(Err(error)) => self.answer_one(tick, Answer::Here(Err(Error::driver("wait", error)))),
+            Ok(Err(error)) => self.answer_one(tick, Answer::Here(Err(Error::of_driver("wait", error)))),
             Err(payload) => self.answer_one(tick, Answer::Panicked(payload)),
         }
     }

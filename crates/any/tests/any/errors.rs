@@ -91,7 +91,7 @@ fn every_typed_error_is_passed_on_with_its_text() {
     let typed = || -> Vec<(Error<SimError>, ErrorKind)> {
         vec![
             (Error::TooLarge { requested: 5 }, ErrorKind::Input),
-            (Error::WrongDevice { what, belongs_to: 1, given_to: 2 }, ErrorKind::Input),
+            (Error::WrongDevice { what, belongs_to: "device 1".into(), given_to: "device 2".into() }, ErrorKind::Input),
             (Error::UnknownStream { stream }, ErrorKind::Input),
             (Error::NoStreams, ErrorKind::Input),
             (Error::SetAside { stream }, ErrorKind::Input),

@@ -63,7 +63,7 @@ impl<B: Backend + Clone> Stream<B> {
         let device = self.mover()?;
         let Some((segment, at)) = self.place(buffer, start, bytes)? else { return Ok(download) };
         let own = device.begin_download(self.id(), segment, at, bytes);
-        let (arrives, point) = match own.map_err(|e| Error::driver("begin_download", e))? {
+        let (arrives, point) = match own.map_err(|e| Error::of_driver("begin_download", e))? {
             Some((tick, readback)) => (Arrives::Own(readback), Point { stream: self.id(), tick }),
             None => {
                 let mut host = self.landing()?.allocate(bytes)?;
@@ -114,7 +114,7 @@ impl<T: Pod, B: Backend> Future for Download<T, B> {
         let taken = match self.arrives.take() {
             None => Ok(()),
             Some(Arrives::Pinned(host)) => host.bytes().map(|from| bytes.copy_from_slice(from)),
-            Some(Arrives::Own(readback)) => readback.read(bytes).map_err(|e| Error::driver("read", e)),
+            Some(Arrives::Own(readback)) => readback.read(bytes).map_err(|e| Error::of_driver("read", e)),
         };
         Poll::Ready(taken.map(|()| elements))
     }

@@ -108,7 +108,7 @@ impl<B: Backend> Reached<B> {
     /// Asks the backend, without blocking.
     fn is_reached(&self) -> Result<bool, Error<B::Error>> {
         self.state.expect_marked(self.point)?;
-        let reached = self.state.backend.reached(self.point.stream).map_err(|e| Error::driver("reached", e))?;
+        let reached = self.state.backend.reached(self.point.stream).map_err(|e| Error::of_driver("reached", e))?;
         Ok(reached >= self.point.tick)
     }
 }

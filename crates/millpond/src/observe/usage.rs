@@ -111,7 +111,7 @@ impl<B: Backend> Allocator<B> {
     pub fn memory_usage(&self) -> Result<Option<Usage>, Error<B::Error>> {
         let state = self.state();
         let Some(device) = state.backend.budget() else { return Ok(None) };
-        let budget = device.budget(state.class).map_err(|e| Error::driver("budget", e))?;
+        let budget = device.budget(state.class).map_err(|e| Error::of_driver("budget", e))?;
         Ok(Some(Usage::new(&budget, self.memory_reserved())))
     }
 

@@ -122,7 +122,7 @@ impl<B: Backend> PinnedBuffer<B> {
     pub(crate) fn expect_beside(&self, stream: &Stream<B>) -> Result<(), Error<B::Error>> {
         let (own, other) = (self.state(), stream.lane().owner());
         if !own.is_beside(other) {
-            Err(Error::WrongDevice { what: "stream", belongs_to: other.device, given_to: own.device })
+            Err(own.wrong_device("stream", other))
         } else if stream.id() == self.buffer.stream() {
             Err(Error::SetAside { stream: stream.id() })
         } else {

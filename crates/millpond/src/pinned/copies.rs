@@ -32,7 +32,7 @@ impl<B: Backend> Stream<B> {
         let (source, target) = (self.host_place(from.0, from.1, bytes)?, self.place(to.0, to.1, bytes)?);
         let (Some(source), Some(target)) = (source, target) else { return Ok(()) };
         let _use = from.0.in_use(Access::Read, self);
-        device.copy(self.id(), source, target, bytes).map_err(|e| Error::driver("copy", e))
+        device.copy(self.id(), source, target, bytes).map_err(|e| Error::of_driver("copy", e))
     }
 
     /// Copies `bytes` bytes from the device to the host. Each place is a buffer and an offset in it, in bytes. The
@@ -51,7 +51,7 @@ impl<B: Backend> Stream<B> {
         let (source, target) = (self.place(from.0, from.1, bytes)?, self.host_place(to.0, to.1, bytes)?);
         let (Some(source), Some(target)) = (source, target) else { return Ok(()) };
         let _use = to.0.in_use(Access::Write, self);
-        device.copy(self.id(), source, target, bytes).map_err(|e| Error::driver("copy", e))
+        device.copy(self.id(), source, target, bytes).map_err(|e| Error::of_driver("copy", e))
     }
 
     /// Returns the place of a range of a pinned buffer; `None` for no bytes.

@@ -46,7 +46,7 @@ impl Uses {
                 at += 1;
                 continue;
             }
-            let reached = state.backend.reached(point.stream).map_err(|e| Error::driver("reached", e))?;
+            let reached = state.backend.reached(point.stream).map_err(|e| Error::of_driver("reached", e))?;
             if reached < point.tick {
                 return Err(Error::InUse { point, reached });
             }
@@ -60,7 +60,7 @@ impl Uses {
         let uses = self.0.lock().clone();
         for (_, point) in uses {
             if state.backend.mark(point.stream) == point.tick {
-                state.backend.submit(point.stream).map_err(|e| Error::driver("submit", e))?;
+                state.backend.submit(point.stream).map_err(|e| Error::of_driver("submit", e))?;
             }
             let reached = state.wait(point)?.tick;
             if reached < point.tick {

@@ -28,11 +28,15 @@ impl<B: Backend> State<B> {
 
     /// Refuses a stream or a buffer that belongs to another allocator.
     pub(crate) fn expect_own(&self, what: &'static str, owner: &State<B>) -> Result<(), Error<B::Error>> {
-        if std::ptr::eq(self, owner) {
-            Ok(())
-        } else {
-            Err(Error::WrongDevice { what, belongs_to: owner.device, given_to: self.device })
-        }
+        if std::ptr::eq(self, owner) { Ok(()) } else { Err(self.wrong_device(what, owner)) }
+    }
+
+    /// Returns the error for a thing of another allocator.
+    #[cold]
+    pub(crate) fn wrong_device(&self, what: &'static str, owner: &State<B>) -> Error<B::Error> {
+        let name =
+            |state: &State<B>| format!("device {} ({})", state.device, state.backend.caps().name).into_boxed_str();
+        Error::WrongDevice { what, belongs_to: name(owner), given_to: name(self) }
     }
 
     /// Refuses a stream that the allocator does not have.

@@ -19,7 +19,7 @@ impl<B: Backend> Stream<B> {
     /// [`Error::Driver`] if a driver call fails.
     pub fn submit(&self) -> Result<Point, Error<B::Error>> {
         let state = self.lane.owner();
-        let tick = state.backend.submit(self.id).map_err(|e| Error::driver("submit", e))?;
+        let tick = state.backend.submit(self.id).map_err(|e| Error::of_driver("submit", e))?;
         let point = Point { stream: self.id, tick };
         if state.sinks.is_on() {
             state.sinks.tell(&Event::Mark { point });
@@ -46,7 +46,7 @@ impl<B: Backend> Stream<B> {
             return Err(self.unsupported("device-side waits", "synchronize the other stream instead"));
         };
         state.expect_marked(point)?;
-        device.wait_for(self.id, point).map_err(|e| Error::driver("wait_for", e))
+        device.wait_for(self.id, point).map_err(|e| Error::of_driver("wait_for", e))
     }
 
     /// Submits the stream and blocks until everything queued on it so far is complete: CUDA's `cudaStreamSynchronize`.
@@ -59,9 +59,9 @@ impl<B: Backend> Stream<B> {
     pub fn synchronize(&self) -> Result<(), Error<B::Error>> {
         let state = self.lane.owner();
         let stream = self.id;
-        let tick = state.backend.submit(stream).map_err(|e| Error::driver("submit", e))?;
+        let tick = state.backend.submit(stream).map_err(|e| Error::of_driver("submit", e))?;
         let point = Point { stream, tick };
-        let reached = state.backend.wait(point).map_err(|e| Error::driver("wait", e))?;
+        let reached = state.backend.wait(point).map_err(|e| Error::of_driver("wait", e))?;
         if reached >= tick { Ok(()) } else { Err(Error::NotReached { point, reached }) }
     }
 

@@ -35,7 +35,7 @@ impl<B: Backend> Stream<B> {
     pub fn fill(&self, buffer: &Buffer<B>, offset: u64, bytes: u64, value: u8) -> Result<(), Error<B::Error>> {
         let device = self.mover()?;
         let Some((segment, at)) = self.place(buffer, offset, bytes)? else { return Ok(()) };
-        device.fill(self.id(), segment, at, bytes, value).map_err(|e| Error::driver("fill", e))
+        device.fill(self.id(), segment, at, bytes, value).map_err(|e| Error::of_driver("fill", e))
     }
 
     /// Copies host bytes into the buffer, beginning at `offset`. They are read before the call returns; the device sees
@@ -64,7 +64,7 @@ impl<B: Backend> Stream<B> {
     pub fn upload(&self, buffer: &Buffer<B>, offset: u64, from: &[u8]) -> Result<(), Error<B::Error>> {
         let device = self.mover()?;
         let Some((segment, at)) = self.place(buffer, offset, from.len() as u64)? else { return Ok(()) };
-        device.upload(self.id(), from, segment, at).map_err(|e| Error::driver("upload", e))
+        device.upload(self.id(), from, segment, at).map_err(|e| Error::of_driver("upload", e))
     }
 
     /// Copies bytes of the buffer to the host, beginning at `offset`, behind all earlier work of the stream. Submits
@@ -76,7 +76,7 @@ impl<B: Backend> Stream<B> {
     pub fn download(&self, buffer: &Buffer<B>, offset: u64, to: &mut [u8]) -> Result<(), Error<B::Error>> {
         let device = self.mover()?;
         let Some((segment, at)) = self.place(buffer, offset, to.len() as u64)? else { return Ok(()) };
-        device.download(self.id(), segment, at, to).map_err(|e| Error::driver("download", e))
+        device.download(self.id(), segment, at, to).map_err(|e| Error::of_driver("download", e))
     }
 
     /// Copies `bytes` bytes from one place to another, each a buffer and an offset in it. Both may be in one buffer, as
@@ -110,7 +110,7 @@ impl<B: Backend> Stream<B> {
         let (Some(from), Some(to)) = (inside(from.0, from.1, bytes)?, inside(to.0, to.1, bytes)?) else {
             return Ok(());
         };
-        device.copy(self.id(), from, to, bytes).map_err(|e| Error::driver("copy", e))
+        device.copy(self.id(), from, to, bytes).map_err(|e| Error::of_driver("copy", e))
     }
 
     pub(crate) fn mover(&self) -> Result<&Device<'_, B>, Error<B::Error>> {

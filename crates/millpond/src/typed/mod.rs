@@ -6,10 +6,10 @@
 //! | [`Slice`] | a range of a buffer, borrowed from it | nothing; it is copied like a reference |
 //! | [`View`] | a range of a buffer that keeps the buffer alive | one counted reference on the host |
 //!
-//! All three have a parameter for the memory that they are made over, which is [`Buffer`](crate::Buffer) here and
-//! `AnyBuffer` in `millpond-any`. They track nothing: work that uses a range is recorded on the buffer
-//! ([`record_stream`](crate::Buffer::record_stream), [`used_until`](crate::Buffer::used_until)) as ever, and the memory
-//! is granted again only when the whole buffer is dropped.
+//! All three have a parameter for the memory that they are made over, which is [`Buffer`](crate::Buffer). They track
+//! nothing: work that uses a range is recorded on the buffer ([`record_stream`](crate::Buffer::record_stream),
+//! [`used_until`](crate::Buffer::used_until)) as ever, and the memory is granted again only when the whole buffer is
+//! dropped.
 //!
 //! The elements are of any type that is [`Pod`]: integers, `f32`, `f64`, arrays of them, structures that derive it, and
 //! `f16` and `bf16` of the crate `half` where that is built with its feature `bytemuck`.

@@ -8,14 +8,15 @@ fn device(number: u32) -> Allocator<Sim> {
 }
 
 #[test]
-fn what_belongs_to_another_device_is_refused_with_both_numbers() {
+fn what_belongs_to_another_device_is_refused_with_both_devices() {
     let (first, second) = (device(0), device(1));
     let (ours, theirs) = (first.create_stream().unwrap(), second.create_stream().unwrap());
     let buffer = first.allocate(4096, &ours).unwrap();
 
     let refused = |what: &str, error: &Error<_>, from: u32, to: u32| match error {
         Error::WrongDevice { what: named, belongs_to, given_to } => {
-            assert_eq!((*named, *belongs_to, *given_to), (what, from, to));
+            let [from, to] = [from, to].map(|number| format!("device {number} (simulated H200)"));
+            assert_eq!((*named, &**belongs_to, &**given_to), (what, &*from, &*to));
         }
         other => panic!("{other}"),
     };

@@ -109,7 +109,8 @@ fn a_buffer_of_another_allocator_is_refused_wherever_it_is_not_one_end_of_a_copy
     ];
     for answer in refused {
         let error = answer.unwrap_err();
-        assert!(matches!(error, Error::WrongDevice { what: "buffer", belongs_to: 1, given_to: 0 }), "{error}");
+        let Error::WrongDevice { what: "buffer", belongs_to, given_to } = error else { panic!("{error}") };
+        assert!(belongs_to.starts_with("device 1 ") && given_to.starts_with("device 0 "), "{belongs_to}, {given_to}");
     }
 }
 
