@@ -39,7 +39,7 @@ impl Stage {
     fn step(&self, batch: &[u8]) -> Result<(), AnyError> {
         let input = self.stream.allocate_prepared(batch.len() as u64, || self.stream.submit().map(drop))?;
         self.stream.upload(&input, 0, batch)?;
-        self.stream.copy((&input, 0), (&self.state, 0), batch.len() as u64)
+        Ok(self.stream.copy((&input, 0), (&self.state, 0), batch.len() as u64)?)
     }
 }
 
@@ -58,7 +58,11 @@ fn run(allocator: &AnyAllocator) -> Result<(), AnyError> {
         Err((ErrorKind::OutOfMemory, error)) => println!("{error}"),
         other => panic!("a request beyond the limit was not refused: {other:?}"),
     }
-    println!("{}: {} driver calls in {STEPS} steps", allocator.caps().name, allocator.driver_activity().calls);
+    println!(
+        "{}: {} driver calls in {STEPS} steps",
+        allocator.backend().caps().name,
+        allocator.driver_activity().calls
+    );
     Ok(())
 }
 

@@ -1,9 +1,10 @@
 //! This allocator at one case and nothing else, for a profiler that counts instructions, or misses in the processor's
 //! caches: `hotpath [paged:]CASE[+STREAMS] PASSES [BYTES]`. The policy is `classic`, or `paged` if the case is given
-//! with `paged:` in front of it. With `+STREAMS` behind it, that many more streams have played the case once, with
-//! other sizes, and do nothing but hold the blocks that they have. If BYTES is given, that many bytes of other memory
-//! are written before each operation, as by a program that works on its own data between two requests, and the times
-//! of the operations are printed.
+//! with `paged:` in front of it; `any:` stands for `paged` on a device of `millpond-any` (`--features erased`). With
+//! `+STREAMS` at the end of it, that many more streams have played the case once, with other sizes, and do nothing but
+//! hold the blocks that they have; `any:` has none. If BYTES is given, that many bytes of other memory are written before
+//! each operation, as by a program that works on its own data between two requests, and the times of the operations are
+//! printed.
 //!
 //! `CASE` is a case's name, or one of three more: `exact` (an allocation and its free, where the block fits as it is),
 //! `split` (the block is cut when it is granted and joined again when it is freed), and `none` (the empty loop, which
@@ -14,8 +15,10 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use millpond_benches::case::{CASES, SEED};
+use millpond_benches::case::{CASES, Case, SEED};
 use millpond_benches::measure::{Evictor, Latency, Meter, Player, Runner, histogram};
+#[cfg(feature = "erased")]
+use millpond_benches::subject::Erased;
 use millpond_benches::subject::{CLASSIC, Millpond, PAGED, Subject};
 
 fn main() -> ExitCode {
@@ -57,12 +60,23 @@ fn pairs(bytes: u64, passes: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+fn find(name: &str) -> Result<&'static Case, Box<dyn Error>> {
+    CASES.iter().find(|case| case.name == name).ok_or_else(|| format!("no case is named '{name}'").into())
+}
+
 fn play(name: &str, passes: u64, bytes: Option<usize>) -> Result<(), Box<dyn Error>> {
+    #[cfg(feature = "erased")]
+    if let Some(name) = name.strip_prefix("any:") {
+        let workload = Rc::new(find(name)?.pattern.workload(SEED)?);
+        let mut player = Player::new(Erased::new(PAGED, workload.streams), workload);
+        for _ in 0..passes {
+            black_box(player.pass());
+        }
+        return Ok(());
+    }
     let (policy, name) = name.strip_prefix("paged:").map_or((CLASSIC, name), |name| (PAGED, name));
     let (name, streams) = name.split_once('+').unwrap_or((name, "0"));
-    let Some(case) = CASES.iter().find(|case| case.name == name) else {
-        return Err(format!("no case is named '{name}'").into());
-    };
+    let case = find(name)?;
     let workload = Rc::new(case.pattern.workload(SEED)?);
     let mut player = Player::new(Millpond::new(policy, workload.streams), workload);
     let beside = |seed| -> Result<_, Box<dyn Error>> {

@@ -1,9 +1,8 @@
-//! This allocator without generics: as `millpond-any` has it, with a variant for each device, and behind trait objects,
-//! which is the other way to erase a device.
+//! This allocator without generics: on a device of `millpond-any`, and as trait objects, which is the other way.
 
 use millpond::settings::{Policy, Settings};
 use millpond::{Buffer, Stream};
-use millpond_any::{AnyAllocator, AnyBuffer, AnyStream};
+use millpond_any::{AnyAllocator, AnyBuffer, AnyError, AnyStream};
 use millpond_backend::Backend;
 use millpond_sim::{CostModel, Sim};
 
@@ -24,12 +23,14 @@ impl Erased {
     pub fn new(variant: Policy, streams: u16) -> Self {
         let device = Sim::builder().cost(CostModel::free()).total_bytes(DEVICE_BYTES).build();
         let settings = Settings { policy: variant, ..Settings::default() };
-        let made = AnyAllocator::builder(device.into()).settings(settings).build();
-        let made = made.and_then(|allocator| (0..streams).map(|_| allocator.create_stream()).collect());
-        match made {
-            Ok(streams) => Self { streams },
-            Err(error) => panic!("the simulated device has all that is needed, and yet: {error}"),
-        }
+        Self::made(device, settings, streams)
+            .unwrap_or_else(|error| panic!("the simulated device has all that is needed, and yet: {error}"))
+    }
+
+    fn made(device: Sim, settings: Settings, streams: u16) -> Result<Self, AnyError> {
+        let allocator = AnyAllocator::builder(device.into()).settings(settings).build()?;
+        let streams = (0..streams).map(|_| allocator.create_stream()).collect::<Result<_, _>>()?;
+        Ok(Self { streams })
     }
 }
 

@@ -18,6 +18,23 @@ erased! {
     AnyDevice: millpond_sim::Sim, millpond_cuda::Cuda, millpond_vulkan::Vulkan, millpond_wgpu::Wgpu
 }
 
+/// Makes the conversion of the devices of one backend.
+macro_rules! from_device {
+    ($feature:literal, $variant:ident, $device:ty) => {
+        #[cfg(feature = $feature)]
+        impl From<$device> for AnyDevice {
+            fn from(device: $device) -> Self {
+                Self::$variant(device)
+            }
+        }
+    };
+}
+
+from_device!("sim", Sim, millpond_sim::Sim);
+from_device!("cuda", Cuda, millpond_cuda::Cuda);
+from_device!("vulkan", Vulkan, millpond_vulkan::Vulkan);
+from_device!("wgpu", Wgpu, millpond_wgpu::Wgpu);
+
 /// The names of all backends, the preferred ones first.
 pub const BACKENDS: [&str; 4] = ["cuda", "vulkan", "wgpu", "sim"];
 

@@ -3,31 +3,11 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use millpond::{BuildError, Error, OutOfMemory};
+use millpond::typed::ViewError;
+use millpond::{BuildError, Error, ErrorKind, OutOfMemory};
 use millpond_backend::{BackendError, Fault};
 
 use crate::macros::on;
-
-/// The kinds of errors, for programs that decide by them.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// There is no memory left: freeing some may help. [`AnyError::out_of_memory`] has the report, unless a driver
-    /// refused a call of another kind.
-    OutOfMemory,
-    /// The device is lost: drop everything of it and start anew.
-    Lost,
-    /// A name, a setting or an argument is wrong. Nothing was changed.
-    Input,
-    /// The device does not have what the call or a setting needs.
-    Unsupported,
-    /// The device is still at work: wait or submit, then call again.
-    NotReady,
-    /// There is no such device, or it does not open.
-    NoDevice,
-    /// The driver failed in another way.
-    Driver,
-}
 
 /// An error of anything in this crate. What the typed types report is passed on with all that it tells.
 #[derive(Debug, thiserror::Error)]
@@ -35,23 +15,10 @@ pub enum ErrorKind {
 pub enum AnyError {
     /// An error of an allocator, a stream or a buffer.
     #[error(transparent)]
-    Allocator(Error<DriverError>),
+    Allocator(#[from] Error<DriverError>),
     /// The settings or the configuration do not suit the device, or are malformed.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// Two things of different backends were given to one call.
-    #[error(
-        "the {what} is of a {belongs_to} device and was given to a {given_to} device; give it to the allocator that \
-         it came from"
-    )]
-    OtherBackend {
-        /// The kind of object that was given.
-        what: &'static str,
-        /// The name of the backend that it is of.
-        belongs_to: &'static str,
-        /// The name of the backend that it was given to.
-        given_to: &'static str,
-    },
     /// A name that no device can have.
     #[error("the device `{name}`: {why}")]
     Name {
@@ -111,17 +78,17 @@ impl AnyError {
     /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            AnyError::Allocator(error) => kind_of(error),
+            AnyError::Allocator(error) => error.kind(),
             AnyError::Build(BuildError::Unsupported { .. }) => ErrorKind::Unsupported,
             AnyError::NotBuiltIn { .. } | AnyError::NoDevice { .. } | AnyError::NoneOpens { .. } => ErrorKind::NoDevice,
-            AnyError::Build(_) | AnyError::OtherBackend { .. } | AnyError::Name { .. } => ErrorKind::Input,
+            AnyError::Build(_) | AnyError::Name { .. } => ErrorKind::Input,
         }
     }
 
     /// Returns the explanation with the report, if an allocator had no memory for a request.
     pub fn out_of_memory(&self) -> Option<&OutOfMemory> {
         match self {
-            AnyError::Allocator(Error::OutOfMemory(error)) => Some(error),
+            AnyError::Allocator(error) => error.out_of_memory(),
             _ => None,
         }
     }
@@ -129,20 +96,10 @@ impl AnyError {
     /// Returns the driver's own error, if a driver's call failed.
     pub fn driver(&self) -> Option<&DriverError> {
         match self {
-            AnyError::Allocator(Error::Driver { source, .. }) | AnyError::NoDevice { source, .. } => Some(source),
+            AnyError::Allocator(error) => error.driver(),
+            AnyError::NoDevice { source, .. } => Some(source),
             _ => None,
         }
-    }
-}
-
-fn kind_of(error: &Error<DriverError>) -> ErrorKind {
-    match (error, error.fault()) {
-        (_, Fault::OutOfMemory) => ErrorKind::OutOfMemory,
-        (_, Fault::Lost) => ErrorKind::Lost,
-        (Error::Driver { .. }, _) => ErrorKind::Driver,
-        (Error::Unsupported { .. }, _) => ErrorKind::Unsupported,
-        (Error::InUse { .. } | Error::NotReached { .. }, _) => ErrorKind::NotReady,
-        _ => ErrorKind::Input,
     }
 }
 
@@ -182,21 +139,19 @@ impl BackendError for DriverError {
     }
 }
 
-/// Makes the conversions from the errors of one backend.
+impl From<ViewError> for AnyError {
+    fn from(error: ViewError) -> Self {
+        AnyError::Allocator(Error::View(error))
+    }
+}
+
+/// Makes the conversion from the error of one backend.
 macro_rules! from_driver {
     ($feature:literal, $variant:ident, $error:ty) => {
         #[cfg(feature = $feature)]
         impl From<$error> for DriverError {
             fn from(error: $error) -> Self {
                 DriverError::$variant(Box::new(error))
-            }
-        }
-
-        #[cfg(feature = $feature)]
-        impl From<Error<$error>> for AnyError {
-            #[cold]
-            fn from(error: Error<$error>) -> Self {
-                AnyError::Allocator(error.map_driver(DriverError::from))
             }
         }
     };

@@ -6,35 +6,57 @@
     allow(unused, unreachable_code, clippy::all)
 )]
 
-mod allocator;
-mod buffer;
-mod builder;
+mod contract;
 mod device;
 mod error;
 mod found;
-mod history;
-mod later;
-mod live;
 mod macros;
+mod memory;
 mod open;
 pub mod options;
-mod pinned;
-mod stream;
-mod typed;
 
-pub use allocator::AnyAllocator;
-pub use buffer::AnyBuffer;
-pub use builder::AnyBuilder;
 pub use device::{AnyDevice, BACKENDS, Best};
-pub use error::{AnyError, DriverError, ErrorKind, PassedOver};
+pub use error::{AnyError, DriverError, PassedOver};
 pub use found::{Found, devices};
-pub use later::{AnyDownload, AnyReached};
+pub use memory::{AnyPage, AnySegment};
 pub use open::{OpenedBest, open, open_best};
-pub use pinned::{AnyPinned, AnyPinnedBuffer};
-pub use stream::AnyStream;
-pub use typed::{AnySlice, AnyTypedBuffer, AnyView};
+
+/// An [`Allocator`](millpond::Allocator) on a device that is chosen at run time.
+pub type AnyAllocator = millpond::Allocator<AnyDevice>;
+
+/// An allocator that is being configured: the [`Builder`](millpond::Builder) of an [`AnyAllocator`].
+pub type AnyBuilder = millpond::Builder<AnyDevice>;
+
+/// A [`Stream`](millpond::Stream) to allocate on.
+pub type AnyStream = millpond::Stream<AnyDevice>;
+
+/// A [`Buffer`](millpond::Buffer): a block that the program holds. Its [`segment`](millpond::Buffer::segment) has what
+/// only one backend has, such as the `VkBuffer`: [`AnySegment::as_vulkan`].
+pub type AnyBuffer = millpond::Buffer<AnyDevice>;
+
+/// A buffer of elements: [`TypedBuffer`](millpond::typed::TypedBuffer).
+pub type AnyTypedBuffer<T> = millpond::typed::TypedBuffer<T, AnyDevice>;
+
+/// A range of a buffer, borrowed from it: [`Slice`](millpond::typed::Slice).
+pub type AnySlice<'b, T> = millpond::typed::Slice<'b, T, AnyBuffer>;
+
+/// A range of a buffer that keeps the buffer alive: [`View`](millpond::typed::View).
+pub type AnyView<T> = millpond::typed::View<T, AnyBuffer>;
+
+/// A cache of page-locked host memory: [`Pinned`](millpond::Pinned).
+pub type AnyPinned = millpond::Pinned<AnyDevice>;
+
+/// Page-locked host memory: [`PinnedBuffer`](millpond::PinnedBuffer).
+pub type AnyPinnedBuffer = millpond::PinnedBuffer<AnyDevice>;
+
+/// A future that is over once a point is reached: [`Reached`](millpond::later::Reached).
+pub type AnyReached = millpond::later::Reached<AnyDevice>;
+
+/// A future of elements that are on their way from the device: [`Download`](millpond::later::Download).
+pub type AnyDownload<T> = millpond::later::Download<T, AnyDevice>;
 
 pub use millpond;
+pub use millpond::ErrorKind;
 pub use millpond_backend::{Caps, ClassId, Point, StreamId, Tick};
 #[cfg(feature = "cuda")]
 pub use millpond_cuda;

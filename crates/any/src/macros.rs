@@ -1,21 +1,22 @@
-//! What all erased types have in common: one variant for each device that is built in, and a match over them.
+//! What the device, its segments and its pages have in common: one variant for each backend that is built in, and a
+//! match over them.
 
-/// Makes an erased type, with the way there and back. Of each it has the typed form on the four kinds of devices.
+/// Makes an enum of what each of the four backends has, with the methods that return whose it is.
 macro_rules! erased {
     ($(#[$meta:meta])* $name:ident: $sim:ty, $cuda:ty, $vulkan:ty, $wgpu:ty) => {
         $(#[$meta])*
         #[non_exhaustive]
         pub enum $name {
-            /// Of the simulated device.
+            /// The simulated device's.
             #[cfg(feature = "sim")]
             Sim($sim),
-            /// Of a CUDA device.
+            /// A CUDA device's.
             #[cfg(feature = "cuda")]
             Cuda($cuda),
-            /// Of a Vulkan device.
+            /// A Vulkan device's.
             #[cfg(feature = "vulkan")]
             Vulkan($vulkan),
-            /// Of a wgpu device.
+            /// A wgpu device's.
             #[cfg(feature = "wgpu")]
             Wgpu($wgpu),
         }
@@ -45,12 +46,13 @@ macro_rules! erased {
     };
 }
 
-/// Makes the conversion of one typed form, and the method that returns it.
+/// Makes the method that returns what one backend has.
 macro_rules! way_back {
     ($name:ident, $feature:literal, $variant:ident, $method:ident, $kind:literal, $typed:ty) => {
         #[cfg(feature = $feature)]
         impl $name {
-            #[doc = concat!("Returns the typed form, if the device is a ", $kind, " one.")]
+            #[doc = concat!("Returns the backend's own, if the device is a ", $kind, " one.")]
+            #[inline]
             pub fn $method(&self) -> Option<&$typed> {
                 match self {
                     Self::$variant(typed) => Some(typed),
@@ -59,17 +61,10 @@ macro_rules! way_back {
                 }
             }
         }
-
-        #[cfg(feature = $feature)]
-        impl From<$typed> for $name {
-            fn from(typed: $typed) -> Self {
-                Self::$variant(typed)
-            }
-        }
     };
 }
 
-/// Evaluates an expression on the typed form, whatever its device is.
+/// Evaluates an expression on what the backend has, whichever it is.
 macro_rules! on {
     ($of:expr, $name:ident($typed:pat) => $call:expr) => {
         match $of {
@@ -87,7 +82,7 @@ macro_rules! on {
     };
 }
 
-/// Evaluates an expression on the typed form, and erases the result.
+/// Evaluates an expression likewise, and wraps the result in the same variant of another enum.
 macro_rules! erase {
     ($of:expr, $name:ident($typed:pat) => $result:ident($call:expr)) => {
         match $of {
@@ -105,49 +100,10 @@ macro_rules! erase {
     };
 }
 
-/// Evaluates an expression on two typed forms of the same kind of device, and another one where the kinds differ.
-macro_rules! on_both {
-    (($a:expr, $b:expr), ($one:ident($x:pat), $other:ident($y:pat)) => $call:expr, else $otherwise:expr) => {
-        match ($a, $b) {
-            #[cfg(feature = "sim")]
-            ($one::Sim($x), $other::Sim($y)) => $call,
-            #[cfg(feature = "cuda")]
-            ($one::Cuda($x), $other::Cuda($y)) => $call,
-            #[cfg(feature = "vulkan")]
-            ($one::Vulkan($x), $other::Vulkan($y)) => $call,
-            #[cfg(feature = "wgpu")]
-            ($one::Wgpu($x), $other::Wgpu($y)) => $call,
-            #[allow(unreachable_patterns, reason = "one device may be built in alone")]
-            _ => $otherwise,
-        }
-    };
-}
-
-/// Does the same with three typed forms.
-macro_rules! on_three {
-    (
-        ($a:expr, $b:expr, $c:expr), ($one:ident($x:pat), $two:ident($y:pat), $three:ident($z:pat)) => $call:expr,
-        else $otherwise:expr
-    ) => {
-        match ($a, $b, $c) {
-            #[cfg(feature = "sim")]
-            ($one::Sim($x), $two::Sim($y), $three::Sim($z)) => $call,
-            #[cfg(feature = "cuda")]
-            ($one::Cuda($x), $two::Cuda($y), $three::Cuda($z)) => $call,
-            #[cfg(feature = "vulkan")]
-            ($one::Vulkan($x), $two::Vulkan($y), $three::Vulkan($z)) => $call,
-            #[cfg(feature = "wgpu")]
-            ($one::Wgpu($x), $two::Wgpu($y), $three::Wgpu($z)) => $call,
-            #[allow(unreachable_patterns, reason = "one device may be built in alone")]
-            _ => $otherwise,
-        }
-    };
-}
-
 /// Ends a function that has no value to work on: without a device that is built in, none can be opened.
 #[cfg(not(any(feature = "sim", feature = "cuda", feature = "vulkan", feature = "wgpu")))]
 pub(crate) fn nothing_is_built_in() -> ! {
     unreachable!("no device is built in, so nothing of one exists")
 }
 
-pub(crate) use {erase, erased, on, on_both, on_three, way_back};
+pub(crate) use {erase, erased, on, way_back};

@@ -1,6 +1,7 @@
 //! From a name and a configuration to an allocator, in one call.
 
-use crate::allocator::AnyAllocator;
+use millpond::Allocator;
+
 use crate::device::{AnyDevice, Best};
 use crate::error::{AnyError, PassedOver};
 
@@ -9,7 +10,7 @@ use crate::error::{AnyError, PassedOver};
 #[non_exhaustive]
 pub struct OpenedBest {
     /// The allocator.
-    pub allocator: AnyAllocator,
+    pub allocator: Allocator<AnyDevice>,
     /// The name with which [`open`] opens the same device.
     pub name: String,
     /// The backends that were tried before, and why they gave no device.
@@ -19,7 +20,7 @@ pub struct OpenedBest {
 /// Opens a [device by its name](AnyDevice::open) and creates an allocator on it, for the device's own memory.
 ///
 /// `conf` is a configuration in PyTorch's grammar, such as `policy:paged,slack:0.02`; an empty one stands for the
-/// default settings. The environment is not read: [`AnyAllocator::builder`] does that, and takes all other settings.
+/// default settings. The environment is not read: [`Allocator::builder`] does that, and takes all other settings.
 ///
 /// ```
 /// let allocator = millpond_any::open("sim", "policy:paged")?;
@@ -33,7 +34,7 @@ pub struct OpenedBest {
 ///
 /// The errors of [`AnyDevice::open`], and [`AnyError::Build`] for a malformed configuration, a setting outside its
 /// range, and settings that the device cannot serve.
-pub fn open(name: &str, conf: &str) -> Result<AnyAllocator, AnyError> {
+pub fn open(name: &str, conf: &str) -> Result<Allocator<AnyDevice>, AnyError> {
     allocator(AnyDevice::open(name)?, name, conf)
 }
 
@@ -50,8 +51,8 @@ pub fn open_best(conf: &str) -> Result<OpenedBest, AnyError> {
 }
 
 /// Creates an allocator, whose messages have the number of the device that its name has.
-fn allocator(device: AnyDevice, name: &str, conf: &str) -> Result<AnyAllocator, AnyError> {
-    AnyAllocator::builder(device).device(number(name)).conf(conf).build()
+fn allocator(device: AnyDevice, name: &str, conf: &str) -> Result<Allocator<AnyDevice>, AnyError> {
+    Ok(Allocator::builder(device).device(number(name)).conf(conf).build()?)
 }
 
 fn number(name: &str) -> u32 {

@@ -188,30 +188,6 @@ impl<E: BackendError> Error<E> {
         Error::Driver { call, lost: source.fault() == Fault::Lost, source }
     }
 
-    /// Returns the same error with another type for the driver's, which `map` makes: for programs that keep the errors
-    /// of several devices in one type.
-    pub fn map_driver<F: BackendError>(self, map: impl FnOnce(E) -> F) -> Error<F> {
-        match self {
-            Error::OutOfMemory(error) => Error::OutOfMemory(error),
-            Error::TooLarge { requested } => Error::TooLarge { requested },
-            Error::WrongDevice { what, belongs_to, given_to } => Error::WrongDevice { what, belongs_to, given_to },
-            Error::UnknownStream { stream } => Error::UnknownStream { stream },
-            Error::Setting(error) => Error::Setting(error),
-            Error::NoStreams => Error::NoStreams,
-            Error::SetAside { stream } => Error::SetAside { stream },
-            Error::UnknownPool { pool } => Error::UnknownPool { pool },
-            Error::NotRestorable { pool, why } => Error::NotRestorable { pool, why },
-            Error::Capturing { stream } => Error::Capturing { stream },
-            Error::NotMarked { point, marked } => Error::NotMarked { point, marked },
-            Error::Unsupported { what, device, advice } => Error::Unsupported { what, device, advice },
-            Error::OutOfRange { offset, bytes, len } => Error::OutOfRange { offset, bytes, len },
-            Error::View(error) => Error::View(error),
-            Error::InUse { point, reached } => Error::InUse { point, reached },
-            Error::NotReached { point, reached } => Error::NotReached { point, reached },
-            Error::Driver { call, lost, source } => Error::Driver { call, lost, source: map(source) },
-        }
-    }
-
     /// Returns the kind of the error: whether freeing memory may help, the device is lost, or neither.
     pub fn fault(&self) -> Fault {
         match self {

@@ -13,7 +13,7 @@ fn main() -> Result<(), AnyError> {
         Some(name) => open(&name, "")?,
         None => open_best("")?.allocator,
     };
-    println!("device: {}", allocator.caps().name);
+    println!("device: {}", allocator.backend().caps().name);
     typed(&allocator)?;
     let state = streams(&allocator)?;
     pollster::block_on(awaited(&allocator, &state))?;

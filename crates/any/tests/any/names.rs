@@ -6,7 +6,7 @@ use millpond_any::{AnyDevice, AnyError, ErrorKind, devices, open, open_best};
 #[test]
 fn a_simulated_device_is_opened_with_its_options() {
     let allocator = open("sim:bytes=1GiB,pages=none", "").unwrap();
-    assert_eq!(allocator.caps().classes[0].total_bytes, 1 << 30);
+    assert_eq!(allocator.backend().caps().classes[0].total_bytes, 1 << 30);
     assert!(matches!(allocator.settings().policy, Policy::Classic(_)), "there are no pages");
     assert_eq!(open("sim", "policy:direct").unwrap().settings().policy, Policy::Direct);
 }
@@ -49,11 +49,11 @@ fn the_best_device_is_the_first_gpu_or_else_the_simulated_one() {
     assert_eq!(best.allocator.settings().policy, Policy::Direct);
     let gpu = devices().into_iter().flatten().find(|found| found.is_gpu);
     if gpu.is_none() {
-        assert_eq!((best.name.as_str(), best.allocator.backend_name()), ("sim", "sim"));
+        assert_eq!((best.name.as_str(), best.allocator.backend().backend_name()), ("sim", "sim"));
         let tried: Vec<_> = best.passed_over.iter().map(|it| it.backend).collect();
         assert_eq!(tried, ["cuda", "vulkan", "wgpu"]);
     }
-    assert!(best.name.starts_with(best.allocator.backend_name()));
+    assert!(best.name.starts_with(best.allocator.backend().backend_name()));
     for it in &best.passed_over {
         assert!(!it.why.is_empty() && it.to_string() == format!("{}: {}", it.backend, it.why));
     }
