@@ -20,6 +20,7 @@ mod sim;
 pub mod soak;
 pub mod suite;
 pub mod swarm;
+mod tested;
 mod tests_macro;
 #[cfg(feature = "vulkan")]
 mod vulkan;
@@ -33,6 +34,7 @@ pub use device::{DeviceUnderTest, Live, Need, Unavailable, caps_or_skip, require
 pub use model::Model;
 pub use sim::SimDevice;
 pub use suite::{Difference, Outcome, ScenarioResult};
+pub use tested::Tested;
 #[cfg(feature = "vulkan")]
 pub use vulkan::VulkanDevice;
 pub use watched::{Strings, Tenancy, Trouble, Watched};

@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 
 use millpond::settings::Variant;
 use millpond::text::format_bytes;
-use millpond_backend::{Backend, Caps};
-use millpond_conformance::Outcome;
-use millpond_conformance::sameness::{DECIDED_ALIKE, Program, Trail, divisor, reference, trail};
+use millpond_backend::Caps;
+use millpond_conformance::sameness::{DECIDED_ALIKE, Program, Trail, divisor, reference};
+use millpond_conformance::{Outcome, Tested};
 use millpond_trace::Trace;
 use serde::Serialize;
 
 use crate::commands::name_of;
 use crate::commands::replay::read_trace;
-use crate::devices::{Job, Target};
+use crate::devices::Target;
 use crate::failure::Failure;
 use crate::files;
 use crate::output::progress::Progress;
@@ -99,21 +99,10 @@ pub(crate) fn run(args: &SamenessArgs, output: &mut Output) -> Result<(), Failur
     }
 }
 
-/// A job that returns the capabilities of a device.
-struct Facts;
-
-impl Job for Facts {
-    type Output = Caps;
-
-    fn run<B: Backend + Clone>(self, backend: B) -> Result<Caps, Failure> {
-        Ok(backend.caps().clone())
-    }
-}
-
 impl Side {
     fn open(text: &str) -> Result<Self, Failure> {
         let target = Target::choose(Some(text))?;
-        let caps = target.run(Facts)?;
+        let caps = target.run(|opened| Ok(opened.device.caps().clone()))?;
         Ok(Self { target, name: text.to_owned(), caps })
     }
 }
@@ -215,7 +204,7 @@ fn compare(subject: &Subject, policy: &Variant, side: &Side, sum: &mut Sum) -> R
             Ok(trail) => trail,
             Err(outcome) => return Ok(Err(outcome)),
         };
-        let there = match trail(&reference(&side.caps), policy, program) {
+        let there = match Tested::Sim(reference(&side.caps)).trail(policy, program) {
             Ok(trail) => trail,
             Err(outcome) => return Ok(Err(outcome)),
         };

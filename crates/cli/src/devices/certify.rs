@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use millpond_conformance::{DeviceUnderTest, ScenarioResult, suite};
+use millpond_conformance::{ScenarioResult, Tested, suite};
 
 use crate::failure::Failure;
 
@@ -38,13 +38,13 @@ impl<'a> Certify<'a> {
     }
 
     /// Runs the suite on a device if its name is wanted.
-    pub(super) fn run<D: DeviceUnderTest>(&mut self, device: &D) {
+    pub(super) fn run(&mut self, device: &Tested) {
         let name = device.name();
         if self.is_wanted(&name) {
             let wanted = self.wanted.groups;
             let is_wanted = |group: &&str| wanted.is_empty() || wanted.iter().any(|name| name == group);
             let groups: Vec<_> = suite::groups().into_iter().filter(is_wanted).collect();
-            suite::run_groups(device, &groups, &[], self.wanted.jobs, &mut |result| (self.tell)(&name, result));
+            device.run_groups(&groups, self.wanted.jobs, &mut |result| (self.tell)(&name, result));
         }
         self.names.push(name);
     }

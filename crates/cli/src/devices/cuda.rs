@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use millpond::text::{format_bytes, with_causes};
 use millpond_any::options::CudaOptions;
+use millpond_any::{AnyDevice, DriverError};
 use millpond_backend::StreamId;
-use millpond_conformance::CudaDevice;
+use millpond_conformance::{CudaDevice, Tested};
 use millpond_cuda::{Alloc, Cuda, CudaBuilder, CudaError, DeviceInfo, Spinner};
 use millpond_replay::Flight;
 
-use super::{Broken, Choice, Device, Fact, Found, Job, Peer, Work};
+use super::{Broken, Choice, Device, Fact, Found, Opened, Peer, Work};
 use crate::failure::Failure;
 
 /// The most pairs of `cuMemAlloc` and `cuMemFree` in a round: large ones take hundreds of microseconds.
@@ -79,8 +80,6 @@ A CUDA device is named by its number, cuda:0, and takes options behind a comma:
                               default, is cuMemAlloc
   pages=none                  without virtual memory, even where it has it";
 
-    type Tested = CudaDevice;
-
     fn find() -> Found {
         match Cuda::devices() {
             Ok(devices) if devices.is_empty() => nothing(&CudaError::NoDevice { ordinal: 0, count: 0 }),
@@ -89,15 +88,14 @@ A CUDA device is named by its number, cuda:0, and takes options behind a comma:
         }
     }
 
-    /// Opens the device and runs a job on it.
-    fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
+    fn opened(&self) -> Result<Opened, Failure> {
         let cuda = open(&self.builder())?;
         let small = cuda.clone();
         let small = move |time| match small.spinner() {
-            Ok(spinner) => Ok(Box::new(Small { spinner, time }) as Box<dyn Flight<Cuda>>),
+            Ok(spinner) => Ok(Box::new(Small { spinner, time }) as Box<dyn Flight<AnyDevice>>),
             Err(error) => Err(absent(&error)),
         };
-        job.run_with(cuda, Work::Small(Box::new(small)))
+        Ok(Opened { work: Some(Work::Small(Box::new(small))), ..Opened::new(cuda) })
     }
 
     /// Returns the driver's own allocators, without statistics: `cuMemAlloc`, and its memory pools where it has them.
@@ -114,14 +112,14 @@ A CUDA device is named by its number, cuda:0, and takes options behind a comma:
         Ok(peers)
     }
 
-    /// Calls `test` with the device as the conformance suite opens it. The device is held open meanwhile: the suite
-    /// opens it for each scenario, and an opening while no other is held takes hundreds of milliseconds.
-    fn tested<R>(&self, test: impl FnOnce(&CudaDevice) -> R) -> Result<R, Failure> {
-        let held = open(&self.builder())?;
+    fn tested(&self) -> Result<Tested, Failure> {
         let alloc = self.alloc.unwrap_or_default();
-        let result = test(&CudaDevice::new(self.ordinal()).alloc(alloc).pages(!self.no_pages));
-        drop(held);
-        Ok(result)
+        Ok(Tested::Cuda(CudaDevice::new(self.ordinal()).alloc(alloc).pages(!self.no_pages)))
+    }
+
+    /// An opening while no other is held takes hundreds of milliseconds.
+    fn held(&self) -> Result<Option<AnyDevice>, Failure> {
+        Ok(Some(open(&self.builder())?.into()))
     }
 }
 
@@ -131,9 +129,9 @@ struct Small {
     time: Duration,
 }
 
-impl Flight<Cuda> for Small {
-    fn begin(&mut self, stream: StreamId) -> Result<(), CudaError> {
-        self.spinner.spin(stream, self.time)
+impl Flight<AnyDevice> for Small {
+    fn begin(&mut self, stream: StreamId) -> Result<(), DriverError> {
+        Ok(self.spinner.spin(stream, self.time)?)
     }
 }
 

@@ -1,8 +1,7 @@
 //! The backends of this binary: their names, the devices that they find, and how a command runs on one of them.
 //!
 //! A backend is a file of this folder with a [`Choice`] for its options, which `millpond-any` reads, and its line in
-//! the table of `table.rs`. Commands are generic over the backend: each passes a [`Job`], which is run with the backend
-//! of the chosen device.
+//! the table of `table.rs`. Commands get an [`Opened`] device and need not know its backend.
 
 mod certify;
 #[cfg(feature = "cuda")]
@@ -17,8 +16,9 @@ mod wgpu;
 
 use std::time::Duration;
 
+use millpond_any::AnyDevice;
 use millpond_backend::{Backend, BudgetInfo, Caps, ClassId};
-use millpond_conformance::DeviceUnderTest;
+use millpond_conformance::Tested;
 use millpond_replay::{Flight, Hold};
 
 use crate::failure::Failure;
@@ -32,62 +32,58 @@ trait Choice: Sized {
     /// The section about the backend on the page that `--help` prints. It does not end in a line break.
     const HELP: &'static str;
 
-    /// The device as the conformance suite opens it.
-    type Tested: DeviceUnderTest;
-
     /// Looks for the devices of the backend on this machine.
     fn find() -> Found;
 
-    /// Opens the device and runs a job on it.
-    fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure>;
+    /// Opens the device.
+    fn opened(&self) -> Result<Opened, Failure>;
 
     /// Returns other allocators of the device, each on a device opened for it.
     fn peers(&self) -> Result<Vec<Peer>, Failure>;
 
-    /// Calls `test` with the device as the conformance suite opens it.
-    fn tested<R>(&self, test: impl FnOnce(&Self::Tested) -> R) -> Result<R, Failure>;
+    /// Returns the device as the conformance suite opens it.
+    fn tested(&self) -> Result<Tested, Failure>;
 
-    /// Calls `test` with each kind of the device that the whole suite runs on: the device itself, unless a backend
-    /// makes devices of several kinds.
-    fn each_kind(&self, test: impl FnMut(&Self::Tested)) -> Result<(), Failure> {
-        self.tested(test)
+    /// Opens the device for as long as the suite is at work, where it pays to hold it open: the suite opens it for each
+    /// scenario.
+    fn held(&self) -> Result<Option<AnyDevice>, Failure> {
+        Ok(None)
+    }
+
+    /// Returns each kind of the device that the whole suite runs on: the device itself, unless a backend makes devices
+    /// of several kinds.
+    fn each_kind(&self) -> Result<Vec<Tested>, Failure> {
+        Ok(vec![self.tested()?])
     }
 }
 
-/// Work to be done on a device of any backend.
-pub(crate) trait Job {
-    /// The result of the job.
-    type Output;
+/// A device that was opened for a command.
+pub(crate) struct Opened {
+    /// The device.
+    pub(crate) device: AnyDevice,
+    /// Work that the device has besides fills.
+    pub(crate) work: Option<Work>,
+    /// Returns what the device objects to once the command is done with it, if anything.
+    objection: Box<dyn FnOnce() -> Option<String>>,
+}
 
-    /// Returns the bytes and the address of each segment of a recorded program, in order. A simulated device has its
-    /// segments there.
-    fn segment_addresses(&self) -> &[(u64, u64)] {
-        &[]
-    }
-
-    /// Runs the job on a device that was opened for it.
-    fn run<B: Backend + Clone>(self, backend: B) -> Result<Self::Output, Failure>;
-
-    /// Runs the job on a device that has work of its own beside what every device can be asked for.
-    fn run_with<B: Backend + Clone>(self, backend: B, _work: Work<B>) -> Result<Self::Output, Failure>
-    where
-        Self: Sized,
-    {
-        self.run(backend)
+impl Opened {
+    fn new(device: impl Into<AnyDevice>) -> Self {
+        Self { device: device.into(), work: None, objection: Box::new(|| None) }
     }
 }
 
-/// Work that a device has beside fills.
-pub(crate) enum Work<B: Backend> {
+/// Work that a device has besides fills.
+pub(crate) enum Work {
     /// Work that is complete when it is told to be.
     Held(Box<dyn Hold>),
     /// Pieces of work that leave most of the device to other work.
     #[allow(dead_code, reason = "a build may have no backend with such work")]
-    Small(MakeSmall<B>),
+    Small(MakeSmall),
 }
 
 /// Makes work whose pieces take the given time.
-pub(crate) type MakeSmall<B> = Box<dyn FnOnce(Duration) -> Result<Box<dyn Flight<B>>, Failure>>;
+pub(crate) type MakeSmall = Box<dyn FnOnce(Duration) -> Result<Box<dyn Flight<AnyDevice>>, Failure>>;
 
 /// Another allocator, which is measured beside Millpond.
 pub(crate) struct Peer {

@@ -2,11 +2,11 @@
 
 use millpond_any::options::SimOptions;
 use millpond_backend::{Backend as _, Point, StreamId, Tick};
-use millpond_conformance::{SimDevice, suite};
+use millpond_conformance::{SimDevice, Tested, suite};
 use millpond_replay::Hold;
 use millpond_sim::Sim;
 
-use super::{Choice, Device, Found, Job, Peer, Work};
+use super::{Choice, Device, Found, Opened, Peer, Work};
 use crate::failure::Failure;
 
 impl Choice for SimOptions {
@@ -20,16 +20,13 @@ The simulated device takes options:
                               when queued work is done (at once unless given; --touch queues some)
   contents=kept|none          whether what is written is kept (kept unless given; --touch reads it)";
 
-    type Tested = SimDevice;
-
     fn find() -> Found {
         Found::Devices(vec![Ok(Device::of("sim", &Self::default().open()))])
     }
 
-    fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
+    fn opened(&self) -> Result<Opened, Failure> {
         let sim = self.open();
-        sim.expect_segments(job.segment_addresses());
-        job.run_with(sim.clone(), Work::Held(Box::new(Held(sim))))
+        Ok(Opened { work: Some(Work::Held(Box::new(Held(sim.clone())))), ..Opened::new(sim) })
     }
 
     fn peers(&self) -> Result<Vec<Peer>, Failure> {
@@ -37,19 +34,17 @@ The simulated device takes options:
     }
 
     /// The device has the memory that was chosen, and is otherwise the suite's own.
-    fn tested<R>(&self, test: impl FnOnce(&SimDevice) -> R) -> Result<R, Failure> {
-        let total_bytes = self.open().caps().classes[0].total_bytes;
-        Ok(test(&SimDevice::immediate(total_bytes)))
+    fn tested(&self) -> Result<Tested, Failure> {
+        Ok(Tested::Sim(SimDevice::immediate(self.open().caps().classes[0].total_bytes)))
     }
 
-    fn each_kind(&self, test: impl FnMut(&SimDevice)) -> Result<(), Failure> {
+    fn each_kind(&self) -> Result<Vec<Tested>, Failure> {
         if *self != Self::default() {
             return Err(Failure::Input(
                 "the suite makes simulated devices of every kind itself; give `--device sim` without options".into(),
             ));
         }
-        suite::sim_devices().iter().for_each(test);
-        Ok(())
+        Ok(suite::sim_devices().into_iter().map(Tested::Sim).collect())
     }
 }
 

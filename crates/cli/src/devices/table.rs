@@ -1,11 +1,12 @@
 //! The table of backends, and the device of one of them that a command runs on.
 
 use millpond::settings::Variant;
-use millpond_conformance::Outcome;
-use millpond_conformance::sameness::{self, Program, Trail};
+use millpond_any::AnyDevice;
+use millpond_conformance::sameness::{Program, Trail};
+use millpond_conformance::{Outcome, Tested};
 
 use super::certify::{Certify, Tell, Wanted};
-use super::{Choice, Found, Job, Peer};
+use super::{Choice, Found, Opened, Peer};
 use crate::failure::Failure;
 use crate::names::suggestion;
 
@@ -73,14 +74,9 @@ macro_rules! backends {
                 }
             }
 
-            /// Opens the device and runs a job on it.
-            ///
-            /// # Errors
-            ///
-            /// Returns the error of the job, and [`Failure::Device`] if the device does not open.
-            pub(crate) fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
+            fn opened(&self) -> Result<Opened, Failure> {
                 match self {
-                    $($(#[cfg($feature)])? Self::$variant(choice) => choice.run(job),)*
+                    $($(#[cfg($feature)])? Self::$variant(choice) => choice.opened(),)*
                 }
             }
 
@@ -95,36 +91,21 @@ macro_rules! backends {
                 }
             }
 
-            /// Runs what is wanted of the conformance suite on the device, or on every wanted kind of it, and passes
-            /// each result to `tell` with the name of the kind.
-            ///
-            /// # Errors
-            ///
-            /// Returns [`Failure::Input`] for options that the suite does not use, or if no kind has such a name, and
-            /// [`Failure::Device`] for a device that is missing.
-            pub(crate) fn certify(&self, wanted: Wanted<'_>, tell: Tell<'_>) -> Result<(), Failure> {
-                let mut suite = Certify::new(wanted, tell);
+            fn tested(&self) -> Result<Tested, Failure> {
                 match self {
-                    $($(#[cfg($feature)])? Self::$variant(choice) => choice.each_kind(|device| suite.run(device))?,)*
+                    $($(#[cfg($feature)])? Self::$variant(choice) => choice.tested(),)*
                 }
-                suite.finish()
             }
 
-            /// Opens the device anew and runs a program on it under a policy.
-            ///
-            /// # Errors
-            ///
-            /// Returns [`Failure::Device`] for a device that is missing.
-            pub(crate) fn trail(
-                &self,
-                policy: &Variant,
-                program: &Program<'_>,
-            ) -> Result<Result<Trail, Outcome>, Failure> {
+            fn held(&self) -> Result<Option<AnyDevice>, Failure> {
                 match self {
-                    $(
-                        $(#[cfg($feature)])?
-                        Self::$variant(choice) => choice.tested(|device| sameness::trail(device, policy, program)),
-                    )*
+                    $($(#[cfg($feature)])? Self::$variant(choice) => choice.held(),)*
+                }
+            }
+
+            fn each_kind(&self) -> Result<Vec<Tested>, Failure> {
+                match self {
+                    $($(#[cfg($feature)])? Self::$variant(choice) => choice.each_kind(),)*
                 }
             }
         }
@@ -155,6 +136,43 @@ pub(crate) fn device_help() -> String {
 }
 
 impl Target {
+    /// Opens the device and calls `job` with it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the job, [`Failure::Device`] if the device does not open, and [`Failure::Check`] if it
+    /// objects to what the job did.
+    pub(crate) fn run<T>(&self, job: impl FnOnce(Opened) -> Result<T, Failure>) -> Result<T, Failure> {
+        let mut opened = self.opened()?;
+        let objection = std::mem::replace(&mut opened.objection, Box::new(|| None));
+        let done = job(opened);
+        objection().map_or(done, |objection| Err(Failure::Check(objection)))
+    }
+
+    /// Runs what is wanted of the conformance suite on the device, or on every wanted kind of it, and passes each
+    /// result to `tell` with the name of the kind.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Failure::Input`] for options that the suite does not use, or if no kind has such a name, and
+    /// [`Failure::Device`] for a device that is missing.
+    pub(crate) fn certify(&self, wanted: Wanted<'_>, tell: Tell<'_>) -> Result<(), Failure> {
+        let mut suite = Certify::new(wanted, tell);
+        let _held = self.held()?;
+        self.each_kind()?.iter().for_each(|device| suite.run(device));
+        suite.finish()
+    }
+
+    /// Opens the device anew and runs a program on it under a policy.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Failure::Device`] for a device that is missing.
+    pub(crate) fn trail(&self, policy: &Variant, program: &Program<'_>) -> Result<Result<Trail, Outcome>, Failure> {
+        let _held = self.held()?;
+        Ok(self.tested()?.trail(policy, program))
+    }
+
     /// Returns the device that a text names, or the best one there is if the command names none.
     ///
     /// # Errors

@@ -5,11 +5,11 @@ use gpu_allocator::{AllocationError, AllocationSizes, AllocatorDebugSettings, Me
 use millpond::text::{format_bytes, with_causes};
 use millpond_any::options::VulkanOptions;
 use millpond_backend::ClassId;
-use millpond_conformance::VulkanDevice;
+use millpond_conformance::{Tested, VulkanDevice};
 use millpond_vulkan::ash::vk::{MemoryRequirements, PhysicalDeviceType, QueueFlags};
 use millpond_vulkan::{DeviceInfo, FamilyInfo, Vulkan, VulkanError};
 
-use super::{Broken, Choice, Device, Fact, Found, Job, Peer};
+use super::{Broken, Choice, Device, Fact, Found, Opened, Peer};
 use crate::failure::Failure;
 
 /// The remedy where a device cannot be opened and its error does not name one.
@@ -94,8 +94,6 @@ A Vulkan device is named by its number, vulkan:0, and takes options behind a com
   validation                  the validation layer watches; what it objects to ends the command with code 1
   pages=none                  without virtual memory, even where it has it";
 
-    type Tested = VulkanDevice;
-
     fn find() -> Found {
         match Vulkan::devices() {
             Ok(devices) => Found::Devices(devices.iter().map(listed).collect()),
@@ -108,17 +106,16 @@ A Vulkan device is named by its number, vulkan:0, and takes options behind a com
         }
     }
 
-    /// Opens the device, runs a job on it, and checks the errors of the validation layer, if enabled, once the device
-    /// is gone.
-    fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
+    fn opened(&self) -> Result<Opened, Failure> {
         let device = open(self)?;
+        // The log outlives the device, and has what the layer says of its end.
         let log = device.validation().cloned();
-        let done = job.run(device);
-        let errors = log.map_or(Vec::new(), |log| log.errors());
-        match errors.first() {
-            Some(first) => Err(Failure::Check(format!("the validation layer objects {} times: {first}", errors.len()))),
-            None => done,
-        }
+        let objection = move || {
+            let errors = log?.errors();
+            let first = errors.first()?;
+            Some(format!("the validation layer objects {} times: {first}", errors.len()))
+        };
+        Ok(Opened { objection: Box::new(objection), ..Opened::new(device) })
     }
 
     /// Returns gpu-allocator, which hands out parts of blocks of memory without a buffer, a stream or statistics, and
@@ -134,9 +131,9 @@ A Vulkan device is named by its number, vulkan:0, and takes options behind a com
         ])
     }
 
-    fn tested<R>(&self, test: impl FnOnce(&VulkanDevice) -> R) -> Result<R, Failure> {
+    fn tested(&self) -> Result<Tested, Failure> {
         let index = self.index().map_err(|error| absent(&error))?;
-        Ok(test(&VulkanDevice::new(index).validation(self.validation).sparse(!self.no_pages)))
+        Ok(Tested::Vulkan(VulkanDevice::new(index).validation(self.validation).sparse(!self.no_pages)))
     }
 }
 

@@ -2,11 +2,11 @@
 
 use millpond::text::with_causes;
 use millpond_any::options::WgpuOptions;
-use millpond_conformance::WgpuDevice;
+use millpond_conformance::{Tested, WgpuDevice};
 use millpond_wgpu::wgpu::{self, AdapterInfo, Buffer, BufferDescriptor, BufferUsages, DeviceType, PollType};
 use millpond_wgpu::{Wgpu, WgpuError};
 
-use super::{Broken, Choice, Device, Fact, Found, Job, Peer};
+use super::{Broken, Choice, Device, Fact, Found, Opened, Peer};
 use crate::failure::Failure;
 
 /// The most buffers of a peer in a round, as each is an allocation of the driver.
@@ -62,8 +62,6 @@ impl Choice for WgpuOptions {
 An adapter of wgpu is named the same way, wgpu:0:
   polls                       wgpu alone is asked what is done, not a semaphore";
 
-    type Tested = WgpuDevice;
-
     fn find() -> Found {
         match Wgpu::adapters() {
             Ok(adapters) => {
@@ -77,15 +75,15 @@ An adapter of wgpu is named the same way, wgpu:0:
         }
     }
 
-    /// Opens the device, runs a job on it, and checks the errors that wgpu reported meanwhile.
-    fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
+    fn opened(&self) -> Result<Opened, Failure> {
         let device = open(self)?;
         let handle = device.clone();
-        let done = job.run(device);
-        match handle.errors().first() {
-            Some(first) => Err(Failure::Check(format!("wgpu objects {} times: {first}", handle.errors().len()))),
-            None => done,
-        }
+        let objection = move || {
+            let errors = handle.errors();
+            let first = errors.first()?;
+            Some(format!("wgpu objects {} times: {first}", errors.len()))
+        };
+        Ok(Opened { objection: Box::new(objection), ..Opened::new(device) })
     }
 
     /// Returns wgpu's own way of allocating: a buffer for each allocation.
@@ -95,8 +93,9 @@ An adapter of wgpu is named the same way, wgpu:0:
         Ok(vec![Peer { name: "wgpu, a buffer each time", max_per_round: BUFFERS_MAX, pair }])
     }
 
-    fn tested<R>(&self, test: impl FnOnce(&WgpuDevice) -> R) -> Result<R, Failure> {
-        Ok(test(&WgpuDevice::new(&self.label(), self.builder().map_err(|error| absent(&error))?)))
+    fn tested(&self) -> Result<Tested, Failure> {
+        let builder = self.builder().map_err(|error| absent(&error))?;
+        Ok(Tested::Wgpu(WgpuDevice::new(&self.label(), builder)))
     }
 }
 

@@ -16,11 +16,12 @@ mod transfers;
 
 pub(crate) use args::{BenchArgs, HELP};
 
+use millpond_any::AnyDevice;
 use millpond_backend::Backend;
 
 use self::measure::Effort;
 use self::row::Row;
-use crate::devices::{Job, Target};
+use crate::devices::Target;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::progress::Progress;
@@ -119,7 +120,7 @@ fn measure_all(
         }
         interrupt::check()?;
         progress.doing(group.name().into());
-        let done = target.run(Measure { group, effort })?;
+        let done = target.run(|opened| Measure { group, effort }.on(opened.device))?;
         if let Some(note) = done.note {
             progress.aside(|| tell(&format!("note: {} left out: {note}", group.name())));
         }
@@ -145,19 +146,31 @@ struct Done {
     note: Option<String>,
 }
 
-impl Job for Measure<'_> {
-    type Output = Done;
+impl Measure<'_> {
+    /// Measures on the typed device, as a program has it that knows its device when it is built.
+    fn on(self, device: AnyDevice) -> Result<Done, Failure> {
+        match device {
+            AnyDevice::Sim(device) => self.typed(device),
+            #[cfg(feature = "cuda")]
+            AnyDevice::Cuda(device) => self.typed(device),
+            #[cfg(feature = "vulkan")]
+            AnyDevice::Vulkan(device) => self.typed(device),
+            #[cfg(feature = "wgpu")]
+            AnyDevice::Wgpu(device) => self.typed(device),
+            device => Err(Failure::Device(format!("a {} device has no measurements", device.backend_name()))),
+        }
+    }
 
-    fn run<B: Backend + Clone>(self, backend: B) -> Result<Done, Failure> {
-        let caps = backend.caps();
+    fn typed<B: Backend + Clone>(self, device: B) -> Result<Done, Failure> {
+        let caps = device.caps();
         let called = caps.name.clone();
         let note = match self.group {
             Group::Pages if caps.pages.is_none() => Some("the device has no virtual memory"),
             Group::Transfers | Group::Scrub if !caps.transfer => Some("the device neither fills nor copies"),
-            Group::Pinned if pinned::class_of(&backend).is_none() => {
+            Group::Pinned if pinned::class_of(&device).is_none() => {
                 Some("the device has none that the host can address")
             }
-            Group::Transfers | Group::Scrub | Group::Pinned if backend.driver_clock().is_some() => {
+            Group::Transfers | Group::Scrub | Group::Pinned if device.driver_clock().is_some() => {
                 Some("a simulated device moves bytes in no time")
             }
             _ => None,
@@ -166,14 +179,14 @@ impl Job for Measure<'_> {
             return Ok(Done { called, rows: Vec::new(), note: Some(note.into()) });
         }
         let rows = match self.group {
-            Group::Driver => driver::measure(backend, self.effort),
-            Group::Cached => cached::measure(backend, self.effort),
-            Group::Streams => streams::measure(backend, self.effort),
-            Group::Pages => pages::measure(backend, self.effort),
-            Group::Transfers => transfers::measure(backend, self.effort),
-            Group::Scrub => scrub::measure(backend, self.effort),
-            Group::Pinned => pinned::measure(backend, self.effort),
-            Group::Traces => traces::measure(backend, self.effort),
+            Group::Driver => driver::measure(device, self.effort),
+            Group::Cached => cached::measure(device, self.effort),
+            Group::Streams => streams::measure(device, self.effort),
+            Group::Pages => pages::measure(device, self.effort),
+            Group::Transfers => transfers::measure(device, self.effort),
+            Group::Scrub => scrub::measure(device, self.effort),
+            Group::Pinned => pinned::measure(device, self.effort),
+            Group::Traces => traces::measure(device, self.effort),
         };
         Ok(Done { called, rows: rows?, note: None })
     }

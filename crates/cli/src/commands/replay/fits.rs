@@ -3,7 +3,7 @@
 use millpond::settings::Settings;
 use millpond_replay::{Fit, Fits, Replay, under_each_policy};
 
-use super::{HasPages, Program, ReplayArgs, Run, variant};
+use super::{Program, ReplayArgs, Run, has_pages, variant};
 use crate::devices::Target;
 use crate::failure::Failure;
 use crate::interrupt;
@@ -32,7 +32,7 @@ pub(super) fn which(
     let args =
         ReplayArgs { passes, time: None, touch: false, watch: false, summary: false, snapshot: None, ..args.clone() };
     let mut policies = Vec::new();
-    for settings in under_each_policy(&refusing, target.run(HasPages)?) {
+    for settings in under_each_policy(&refusing, has_pages(target)?) {
         if interrupt::is_pressed() {
             return Ok(None);
         }
@@ -45,7 +45,7 @@ pub(super) fn which(
         let hidden = Progress::hidden();
         let (settings, args) = (&settings, &args);
         let run = Run { name, replay: &replay, kept, settings, limit, args, progress: &hidden };
-        policies.push(Fit::of(settings.clone(), &target.run(run)?.replayed));
+        policies.push(Fit::of(settings.clone(), &target.run(|opened| run.on(opened))?.replayed));
     }
     Ok(Some(Fits { limit_bytes: limit, live_peak: replay.live_peak(), policies, recorded: None }))
 }

@@ -18,10 +18,10 @@ pub(crate) use args::{ReplayArgs, help};
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use millpond::Usage;
 use millpond::settings::Settings;
 use millpond::text::with_causes;
-use millpond::{Allocator, Stream, Usage};
-use millpond_backend::{Backend, BackendError};
+use millpond_any::{AnyAllocator, AnyDevice, AnyStream, DriverError};
 use millpond_replay::{CheckError, Fills, Fit, Fits, Flight, HeldFor, Life, Replay, Replayed, Sharing, Timed, Until};
 
 pub(crate) use self::input::{PatternChoice, Source, built_in, pattern_help, read_trace, sources};
@@ -33,7 +33,7 @@ use self::program::Program;
 use self::report::Report;
 use self::row::Row;
 use self::watch::Watched;
-use crate::devices::{Job, Target, Work};
+use crate::devices::{Opened, Target, Work};
 use crate::failure::Failure;
 use crate::files;
 use crate::interrupt;
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure>
     let programs = program::programs(args, &sources);
     let mut pictures = checked(args, &programs, output)?;
     let target = Target::choose(args.device.as_deref())?;
-    let variants = variant::choose(args, target.run(HasPages)?)?;
+    let variants = variant::choose(args, has_pages(&target)?)?;
     let mut report = Report::new(args);
     let replays = programs.len() * variants.len();
     snapshot::expect_one(args, replays)?;
@@ -92,7 +92,7 @@ pub(crate) fn draw(args: &ReplayArgs, output: &mut Output) -> Result<Vec<Written
     let programs = program::programs(args, &sources);
     let mut pictures = checked(args, &programs, output)?.alone();
     let target = Target::choose(args.device.as_deref())?;
-    let variants = variant::choose(args, target.run(HasPages)?)?;
+    let variants = variant::choose(args, has_pages(&target)?)?;
     let progress = Progress::new((programs.len() * variants.len()).saturating_mul(args.passes.saturating_add(1)));
     for sources in &programs {
         progress.doing(format!("reading {}", program::name(sources)));
@@ -145,7 +145,7 @@ fn replay_all(
             progress.doing(format!("{name} under {policy}"));
             let title = format!("{name} under {policy}");
             let job = Run { name: &title, replay: &replay, kept, settings, limit, args, progress };
-            let done = target.run(job).map_err(|failure| located(failure, name, &policy))?;
+            let done = target.run(|opened| job.on(opened)).map_err(|failure| located(failure, name, &policy))?;
             let row = Row::new(name, target.name(), settings, args, limit, &trace.header, &done);
             progress.aside(|| explain(name, &policy, &done.replayed));
             seen.push(Fit::of(settings.clone(), &done.replayed));
@@ -190,18 +190,12 @@ fn tell_fits(name: &str, fits: Option<&Fits>) {
     }
 }
 
-/// A job that returns whether the device has virtual memory.
-struct HasPages;
-
-impl Job for HasPages {
-    type Output = bool;
-
-    fn run<B: Backend + Clone>(self, backend: B) -> Result<bool, Failure> {
-        Ok(backend.caps().pages.is_some())
-    }
+/// Returns whether the device has virtual memory.
+fn has_pages(target: &Target) -> Result<bool, Failure> {
+    target.run(|opened| Ok(opened.device.caps().pages.is_some()))
 }
 
-/// A job that replays one trace under one variant.
+/// The replay of one trace under one variant.
 struct Run<'a> {
     /// The trace and the policy, for readers.
     name: &'a str,
@@ -222,26 +216,11 @@ struct Done {
     usage: Option<Usage>,
 }
 
-impl Job for Run<'_> {
-    type Output = Done;
-
-    fn segment_addresses(&self) -> &[(u64, u64)] {
-        self.replay.segment_addresses()
-    }
-
-    fn run<B: Backend + Clone>(self, backend: B) -> Result<Done, Failure> {
-        self.on(backend, None)
-    }
-
-    fn run_with<B: Backend + Clone>(self, backend: B, work: Work<B>) -> Result<Done, Failure> {
-        self.on(backend, Some(work))
-    }
-}
-
 impl Run<'_> {
-    fn on<B: Backend + Clone>(self, backend: B, work: Option<Work<B>>) -> Result<Done, Failure> {
-        let device = backend.caps().name.clone();
-        let allocator = self.allocator(backend)?;
+    fn on(self, opened: Opened) -> Result<Done, Failure> {
+        let Opened { device, work, .. } = opened;
+        let name = device.caps().name.clone();
+        let allocator = self.allocator(device)?;
         snapshot::begin(self.args, &allocator);
         let failed = |error| Failure::from_allocator(&error);
         let open = |_| (0..self.replay.streams()).map(|_| allocator.create_stream()).collect::<Result<Vec<_>, _>>();
@@ -260,14 +239,14 @@ impl Run<'_> {
             self.progress.aside(|| tell(&format!("note: {beyond}")));
         }
         let usage = if self.args.summary { allocator.memory_usage().map_err(failed)? } else { None };
-        Ok(Done { replayed, device, usage })
+        Ok(Done { replayed, device: name, usage })
     }
 
-    fn replay_on<B: Backend>(
+    fn replay_on(
         &self,
-        allocator: &Allocator<B>,
-        streams: &[Vec<Stream<B>>],
-        work: Option<Work<B>>,
+        allocator: &AnyAllocator,
+        streams: &[Vec<AnyStream>],
+        work: Option<Work>,
         step: impl FnMut(usize),
     ) -> Result<Replayed, Failure> {
         let &ReplayArgs { passes, time, touch, .. } = self.args;
@@ -284,8 +263,12 @@ impl Run<'_> {
         replayed.map_err(from_check)
     }
 
-    fn allocator<B: Backend>(&self, backend: B) -> Result<Allocator<B>, Failure> {
-        let mut builder = Allocator::builder(backend).settings(self.settings.clone());
+    /// Creates the allocator of the run. A simulated device has its segments where the recorded program had them.
+    fn allocator(&self, device: AnyDevice) -> Result<AnyAllocator, Failure> {
+        if let Some(sim) = device.as_sim() {
+            sim.expect_segments(self.replay.segment_addresses());
+        }
+        let mut builder = AnyAllocator::builder(device).settings(self.settings.clone());
         if let Some(limit) = self.limit {
             builder = builder.limit(limit);
         }
@@ -293,14 +276,14 @@ impl Run<'_> {
     }
 
     /// Returns what makes the passes one life.
-    fn life<'a, B: Backend>(
+    fn life<'a>(
         &self,
-        allocator: &'a Allocator<B>,
-        streams: &[Stream<B>],
-        work: Option<Work<B>>,
-    ) -> Result<Life<'a, B>, Failure> {
+        allocator: &'a AnyAllocator,
+        streams: &[AnyStream],
+        work: Option<Work>,
+    ) -> Result<Life<'a, AnyDevice>, Failure> {
         let refused = |what: &str| Err(Failure::Input(format!("--in-flight: {what}")));
-        let in_flight: Option<Box<dyn Flight<B> + 'a>> = match (self.args.life.in_flight, work) {
+        let in_flight: Option<Box<dyn Flight<AnyDevice> + 'a>> = match (self.args.life.in_flight, work) {
             (None, _) => None,
             (Some(InFlight::Events(events)), Some(Work::Held(hold))) => Some(Box::new(HeldFor::new(hold, events))),
             (Some(InFlight::Events(_)), _) => {
@@ -325,7 +308,7 @@ impl Run<'_> {
     }
 }
 
-fn from_check<E: BackendError>(error: CheckError<E>) -> Failure {
+fn from_check(error: CheckError<DriverError>) -> Failure {
     match error {
         CheckError::Allocator(error) => Failure::from_allocator(&error),
         CheckError::WrongByte(wrong) => Failure::Check(wrong.to_string()),

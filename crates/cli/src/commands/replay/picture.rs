@@ -5,8 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use millpond::settings::Settings;
-use millpond::{Allocator, Stream};
-use millpond_backend::Backend;
+use millpond_any::{AnyAllocator, AnyDevice, AnyStream};
 use millpond_replay::{Life, Replay, Until};
 use millpond_report as report;
 use millpond_report::text::{bytes, count};
@@ -14,7 +13,7 @@ use millpond_report::{Agenda, Block, Holders, Sampled, Sampler, Scale, Scout, Sc
 use millpond_trace::{Trace, printable};
 
 use super::{Done, Program, ReplayArgs, Run, explain, fits, from_check, tell_fits, variant};
-use crate::devices::{Job, Target, Work};
+use crate::devices::{Opened, Target};
 use crate::failure::Failure;
 use crate::files;
 use crate::output::progress::Progress;
@@ -115,7 +114,7 @@ impl<'a> Pictures<'a> {
         let mut scouted = Vec::new();
         for settings in variants {
             progress.doing(format!("{name} under {}, watched", variant::label(settings)));
-            let (done, seen) = target.run(Scouting(run(settings)))?;
+            let (done, seen) = target.run(|opened| Scouting(run(settings)).on(opened))?;
             if self.is_alone {
                 progress.aside(|| explain(name, &variant::label(settings), &done.replayed));
             }
@@ -135,7 +134,10 @@ impl<'a> Pictures<'a> {
         let mut runs = Vec::new();
         for (settings, (replayed, seen)) in variants.iter().zip(&scouted) {
             let agenda = Agenda::new(seen, &moments, scale);
-            let sampled = target.run(Sampling { run: run(settings), agenda: &agenda, blocks: &blocks })?;
+            let sampled = target.run(|opened| {
+                let sampling = Sampling { run: run(settings), agenda: &agenda, blocks: &blocks };
+                sampling.on(opened)
+            })?;
             runs.push(report::Run::new(variant::label(settings), replayed, seen, &sampled, &blocks));
         }
         self.programs.push(report::Program {
@@ -255,39 +257,23 @@ fn write(path: &Path, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<Written, 
 }
 
 /// Opens what a run is on.
-fn open<B: Backend>(run: &Run<'_>, backend: B) -> Result<(Allocator<B>, Vec<Stream<B>>), Failure> {
-    let allocator = run.allocator(backend)?;
+fn open(run: &Run<'_>, device: AnyDevice) -> Result<(AnyAllocator, Vec<AnyStream>), Failure> {
+    let allocator = run.allocator(device)?;
     let stream = |_| allocator.create_stream().map_err(|error| Failure::from_allocator(&error));
     let streams = (0..run.replay.streams()).map(stream).collect::<Result<Vec<_>, _>>()?;
     Ok((allocator, streams))
 }
 
-/// A job that replays one trace under one variant and looks at every event, cheaply.
+/// The replay of one trace under one variant, which looks at every event, cheaply.
 struct Scouting<'a>(Run<'a>);
 
-impl Job for Scouting<'_> {
-    type Output = (Done, Scouted);
-
-    fn segment_addresses(&self) -> &[(u64, u64)] {
-        self.0.segment_addresses()
-    }
-
-    fn run<B: Backend + Clone>(self, backend: B) -> Result<Self::Output, Failure> {
-        self.on(backend, None)
-    }
-
-    fn run_with<B: Backend + Clone>(self, backend: B, work: Work<B>) -> Result<Self::Output, Failure> {
-        self.on(backend, Some(work))
-    }
-}
-
 impl Scouting<'_> {
-    fn on<B: Backend>(self, backend: B, work: Option<Work<B>>) -> Result<(Done, Scouted), Failure> {
+    fn on(self, opened: Opened) -> Result<(Done, Scouted), Failure> {
         let Run { replay, args, progress, .. } = self.0;
-        let device = backend.caps().name.clone();
-        let (allocator, streams) = open(&self.0, backend)?;
+        let device = opened.device.caps().name.clone();
+        let (allocator, streams) = open(&self.0, opened.device)?;
         let mut scout = Scout::new(&allocator, replay, args.life.in_flight.is_some());
-        let life = self.0.life(&allocator, &streams, work)?;
+        let life = self.0.life(&allocator, &streams, opened.work)?;
         let life = Life { checked: false, observer: Some(&mut scout), ..life };
         let until = Until::Passes(args.passes);
         let replayed = replay.run_life(&allocator, &streams, until, life, |_| progress.step()).map_err(from_check)?;
@@ -295,34 +281,18 @@ impl Scouting<'_> {
     }
 }
 
-/// A job that makes one pass of a trace under one variant and looks at chosen events, thoroughly.
+/// One pass of a trace under one variant, which looks at chosen events, thoroughly.
 struct Sampling<'a> {
     run: Run<'a>,
     agenda: &'a Agenda,
     blocks: &'a [Block],
 }
 
-impl Job for Sampling<'_> {
-    type Output = Sampled;
-
-    fn segment_addresses(&self) -> &[(u64, u64)] {
-        self.run.segment_addresses()
-    }
-
-    fn run<B: Backend + Clone>(self, backend: B) -> Result<Sampled, Failure> {
-        self.on(backend, None)
-    }
-
-    fn run_with<B: Backend + Clone>(self, backend: B, work: Work<B>) -> Result<Sampled, Failure> {
-        self.on(backend, Some(work))
-    }
-}
-
 impl Sampling<'_> {
-    fn on<B: Backend>(self, backend: B, work: Option<Work<B>>) -> Result<Sampled, Failure> {
-        let (allocator, streams) = open(&self.run, backend)?;
+    fn on(self, opened: Opened) -> Result<Sampled, Failure> {
+        let (allocator, streams) = open(&self.run, opened.device)?;
         let mut sampler = Sampler::new(&allocator, self.agenda, self.blocks);
-        let life = self.run.life(&allocator, &streams, work)?;
+        let life = self.run.life(&allocator, &streams, opened.work)?;
         let life = Life { checked: false, observer: Some(&mut sampler), ..life };
         let replayed = self.run.replay.run_life(&allocator, &streams, Until::Passes(0), life, |_| ());
         replayed.map_err(from_check)?;

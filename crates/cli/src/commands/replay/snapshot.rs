@@ -3,9 +3,8 @@
 use std::io::BufWriter;
 use std::path::Path;
 
-use millpond::Allocator;
 use millpond::history::Recording;
-use millpond_backend::Backend;
+use millpond_any::AnyAllocator;
 use millpond_snapshot::{Snapshot, SnapshotError, VmaDevice};
 
 use super::ReplayArgs;
@@ -36,7 +35,7 @@ pub(super) fn expect_one(args: &ReplayArgs, replays: usize) -> Result<(), Failur
 }
 
 /// Has the allocator record, if its snapshot is asked for.
-pub(super) fn begin<B: Backend>(args: &ReplayArgs, allocator: &Allocator<B>) {
+pub(super) fn begin(args: &ReplayArgs, allocator: &AnyAllocator) {
     if args.snapshot.is_some() {
         allocator.record_history(Recording::all(ENTRIES));
     }
@@ -47,7 +46,7 @@ pub(super) fn begin<B: Backend>(args: &ReplayArgs, allocator: &Allocator<B>) {
 /// # Errors
 ///
 /// Returns [`Failure::Input`] if the file cannot be written.
-pub(super) fn end<B: Backend>(args: &ReplayArgs, allocator: &Allocator<B>) -> Result<(), Failure> {
+pub(super) fn end(args: &ReplayArgs, allocator: &AnyAllocator) -> Result<(), Failure> {
     let Some(file) = &args.snapshot else { return Ok(()) };
     let own = allocator.snapshot();
     let snapshot = Snapshot::from(&own);

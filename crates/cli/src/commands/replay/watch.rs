@@ -7,9 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use millpond::DriverActivity;
 use millpond::text::format_bytes;
-use millpond::{Allocator, DriverActivity};
-use millpond_backend::Backend;
+use millpond_any::AnyAllocator;
 
 use crate::output::{WIDTH, hanging, tell, written};
 use crate::quantity::format_time;
@@ -47,7 +47,7 @@ struct Look {
 impl Watched {
     /// Does some work, and shows meanwhile what its allocator does: ten times a second where standard error is a
     /// terminal, and elsewhere in a line every second and one at the end.
-    pub(super) fn during<B: Backend, R>(&self, allocator: &Allocator<B>, work: impl FnOnce() -> R) -> R {
+    pub(super) fn during<R>(&self, allocator: &AnyAllocator, work: impl FnOnce() -> R) -> R {
         let is_terminal = io::stderr().is_terminal();
         let begin = Instant::now();
         thread::scope(|scope| {
@@ -74,7 +74,7 @@ impl Watched {
         })
     }
 
-    fn look<B: Backend>(&self, allocator: &Allocator<B>, time: Duration) -> Look {
+    fn look(&self, allocator: &AnyAllocator, time: Duration) -> Look {
         let (stats, ledger) = (allocator.stats(), allocator.ledger());
         let done = self.done.load(Ordering::Relaxed);
         let passes = match self.passes {

@@ -9,17 +9,17 @@ pub(crate) use args::{HELP, TuneArgs};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use millpond::Allocator;
 use millpond::settings::{Policy, Settings};
 use millpond::text::format_bytes;
-use millpond_backend::Backend;
+use millpond_any::{AnyAllocator, AnyDevice};
+use millpond_backend::Backend as _;
 use millpond_replay::tune::{self, Aim, Budget, Ended, Frontier, Search, Searched, Space, Trial};
 use millpond_replay::{Flight, HeldFor, Vary};
 
 use self::report::Report;
 use self::row::Row;
 use crate::commands::replay::{Limit, Source, sources};
-use crate::devices::{Job, Target, Work};
+use crate::devices::{Opened, Target, Work};
 use crate::failure::Failure;
 use crate::files;
 use crate::interrupt;
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &TuneArgs, output: &mut Output) -> Result<(), Failure> {
     }
     files::check(&args.traces, &[])?;
     let target = Target::choose_or_simulated(args.device.as_deref())?;
-    let Facts { name, has_pages, has_clock } = target.run(Ask)?;
+    let Facts { name, has_pages, has_clock } = target.run(|opened| Ok(Facts::of(&opened)))?;
     if !has_clock {
         let what = "a search replays a program many times, by a clock of the device; give `--device sim`, or no device";
         return Err(Failure::Input(format!("--device: {what}")));
@@ -157,7 +157,7 @@ impl Tuning<'_> {
         let is_beaten = &|_, _| interrupt::is_pressed();
         let &TuneArgs { passes, .. } = self.args;
         let alone = Measure { trial, settings: &direct, limit: None, passes, in_flight: None, is_beaten };
-        let ended = self.target.run(alone)?;
+        let ended = self.target.run(|opened| alone.on(opened))?;
         Ok(ended.measured().map(|measured| measured.reserved_bytes))
     }
 
@@ -170,7 +170,8 @@ impl Tuning<'_> {
     ) -> Result<Ended, Failure> {
         let limit = limit.map(|limit| limit.bytes(trial.live_peak()));
         let &TuneArgs { passes, in_flight, .. } = self.args;
-        self.target.run(Measure { trial, settings, limit, passes, in_flight, is_beaten })
+        let measure = Measure { trial, settings, limit, passes, in_flight, is_beaten };
+        self.target.run(|opened| measure.on(opened))
     }
 }
 
@@ -196,20 +197,15 @@ struct Facts {
     has_clock: bool,
 }
 
-/// A job that returns the facts.
-struct Ask;
-
-impl Job for Ask {
-    type Output = Facts;
-
-    fn run<B: Backend + Clone>(self, backend: B) -> Result<Facts, Failure> {
-        let caps = backend.caps();
-        let has_clock = backend.driver_clock().is_some();
-        Ok(Facts { name: caps.name.clone(), has_pages: caps.pages.is_some(), has_clock })
+impl Facts {
+    fn of(opened: &Opened) -> Self {
+        let caps = opened.device.caps();
+        let has_clock = opened.device.driver_clock().is_some();
+        Self { name: caps.name.clone(), has_pages: caps.pages.is_some(), has_clock }
     }
 }
 
-/// A job that makes one trial.
+/// What one trial is made with.
 struct Measure<'a> {
     trial: &'a Trial,
     settings: &'a Settings,
@@ -219,25 +215,15 @@ struct Measure<'a> {
     is_beaten: &'a dyn Fn(u64, u64) -> bool,
 }
 
-impl Job for Measure<'_> {
-    type Output = Ended;
-
-    fn run<B: Backend + Clone>(self, backend: B) -> Result<Ended, Failure> {
-        self.on(backend, None)
-    }
-
-    fn run_with<B: Backend + Clone>(self, backend: B, work: Work<B>) -> Result<Ended, Failure> {
-        let flight = match (work, self.in_flight) {
-            (Work::Held(hold), Some(events)) => Some(Box::new(HeldFor::new(hold, events)) as Box<dyn Flight<B>>),
+impl Measure<'_> {
+    fn on(self, opened: Opened) -> Result<Ended, Failure> {
+        let flight = match (opened.work, self.in_flight) {
+            (Some(Work::Held(hold)), Some(events)) => {
+                Some(Box::new(HeldFor::new(hold, events)) as Box<dyn Flight<AnyDevice>>)
+            }
             _ => None,
         };
-        self.on(backend, flight)
-    }
-}
-
-impl Measure<'_> {
-    fn on<B: Backend + Clone>(self, backend: B, flight: Option<Box<dyn Flight<B>>>) -> Result<Ended, Failure> {
-        let mut builder = Allocator::builder(backend).settings(self.settings.clone());
+        let mut builder = AnyAllocator::builder(opened.device).settings(self.settings.clone());
         if let Some(limit) = self.limit {
             builder = builder.limit(limit);
         }
