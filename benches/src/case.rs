@@ -6,9 +6,9 @@ use millpond_replay::Replay;
 use millpond_trace::TraceError;
 
 use crate::measure::{Player, Replayer, Runner, Team, team};
-use crate::subject::{self, Kind, Malloc, Millpond, MutexPair};
 #[cfg(feature = "erased")]
-use crate::subject::{Boxed, Erased};
+use crate::subject::Erased;
+use crate::subject::{self, Kind, Malloc, Millpond, MutexPair};
 #[cfg(feature = "peers")]
 use crate::subject::{Cubecl, Offset, SharedOffset};
 use crate::workload::{Pattern, Workload, read_trace};
@@ -79,9 +79,9 @@ const TRACED: &[Kind] = &[PAGED, CLASSIC, EXPANDABLE, Kind::Offset];
 /// Each thread has its own pair of mutexes, so the throughput that they lose is what the machine cannot provide.
 const THREADED: &[Kind] = &[PAGED, CLASSIC, Kind::SharedOffset, Kind::MutexPair];
 
-/// The typed allocator first, then the two ways of erasing its device.
+/// The typed allocator first, then the same on a device that is chosen at run time.
 #[cfg(feature = "erased")]
-const ERASING: &[Kind] = &[PAGED, Kind::Erased(subject::PAGED), Kind::Boxed(subject::PAGED)];
+const ERASING: &[Kind] = &[PAGED, Kind::Erased(subject::PAGED)];
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -199,10 +199,8 @@ fn runner(kind: Kind, workload: &Rc<Workload>, replay: Option<&Rc<Replay>>) -> O
         Kind::Cubecl => Box::new(Player::new(Cubecl::new(), Rc::clone(workload))),
         #[cfg(feature = "erased")]
         Kind::Erased(variant) => Box::new(Player::new(Erased::new(variant, workload.streams), Rc::clone(workload))),
-        #[cfg(feature = "erased")]
-        Kind::Boxed(variant) => Box::new(Player::new(Boxed::new(variant, workload.streams), Rc::clone(workload))),
         #[cfg(not(feature = "erased"))]
-        Kind::Erased(_) | Kind::Boxed(_) => return None,
+        Kind::Erased(_) => return None,
         Kind::MutexPair => Box::new(Player::new(MutexPair::default(), Rc::clone(workload))),
         Kind::Malloc => Box::new(Player::new(Malloc, Rc::clone(workload))),
         #[cfg(not(feature = "peers"))]

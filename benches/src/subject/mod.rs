@@ -19,7 +19,7 @@ use ::millpond::settings::Policy;
 #[cfg(feature = "peers")]
 pub use self::cubecl::Cubecl;
 #[cfg(feature = "erased")]
-pub use self::erased::{Block, Boxed, Erased};
+pub use self::erased::Erased;
 pub use self::floor::{Malloc, MutexPair};
 pub use self::millpond::{CLASSIC, EXPANDABLE, Millpond, PAGED};
 #[cfg(feature = "peers")]
@@ -61,10 +61,8 @@ pub enum Kind {
     SharedOffset,
     /// CubeCL's `MemoryManagement` over a storage that only counts.
     Cubecl,
-    /// This allocator as `millpond-any` has it, without generics.
+    /// This allocator on a device of `millpond-any`.
     Erased(Policy),
-    /// This allocator with streams and buffers behind trait objects.
-    Boxed(Policy),
     /// A mutex locked and unlocked for each operation.
     MutexPair,
     /// 64 bytes of host memory, whatever size is requested.
@@ -80,7 +78,6 @@ impl Kind {
             Kind::SharedOffset => "mutex + offset-allocator".into(),
             Kind::Cubecl => "cubecl".into(),
             Kind::Erased(policy) => format!("any {}", policy.variant_name()).into(),
-            Kind::Boxed(policy) => format!("boxed {}", policy.variant_name()).into(),
             Kind::MutexPair => "mutex pair".into(),
             Kind::Malloc => "malloc 64 B".into(),
         }
