@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, StreamId, Tick};
 
 use super::Windows;
+use crate::governor::Pace;
 use crate::governor::sizes::Slack;
-use crate::governor::{Governor, Pace, governor};
 use crate::ids::{BlockId, ShardId};
 use crate::settings::{Growth, Policy};
 use crate::stats::PageStats;
@@ -15,7 +15,7 @@ use crate::stats::PageStats;
 /// What `paged` remembers about the whole device.
 pub(crate) struct Paging {
     pub(crate) slack: Slack,
-    pub(crate) governor: &'static dyn Governor,
+    pub(crate) growth: Growth,
     /// How streams share the device.
     pub(crate) pace: Pace,
     pub(crate) windows: Windows,
@@ -35,7 +35,7 @@ impl Paging {
         let slack = Slack::new(slack);
         Self {
             slack,
-            governor: governor(growth),
+            growth,
             pace: Pace::default(),
             windows: Windows::default(),
             waited: Waited::default(),

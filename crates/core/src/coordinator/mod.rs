@@ -13,7 +13,6 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use millpond_backend::{PageCaps, Reuse, StreamId};
-use pools::Sourced;
 
 use crate::books::{Headroom, Page, Pages, Paging, Pending, Pools, Ranges, Turns};
 use crate::ids::{PageId, Place, PoolId, ShardId, Slot};
@@ -21,7 +20,7 @@ use crate::looks;
 use crate::memory::{Rules, least_to_map};
 use crate::meter::Peaks;
 use crate::segment::{Mapping, Role};
-use crate::settings::{Backing, Settings};
+use crate::settings::{Backing, Policy, Settings};
 use crate::shard::{SegmentView, Shard};
 use crate::size::{Sizes, Want};
 use crate::stats::{MemoryStats, PageStats, WasteLedger};
@@ -92,8 +91,8 @@ pub struct Coordinator {
     pub(crate) settings: Settings,
     pub(crate) backing: Backing,
     pub(crate) sizes: Sizes,
-    /// What holds instead in pools with a source of their own.
-    pub(crate) sourced: Sourced,
+    /// The settings that hold instead in pools with a source of their own: PyTorch's policy, without any configuration.
+    pub(crate) sourced: Settings,
     pub(crate) facts: DeviceFacts,
     shards: Vec<(StreamId, PoolId)>,
     /// The streams of the shards, each once.
@@ -138,7 +137,7 @@ impl Coordinator {
         headroom.set_fraction(settings.memory_fraction);
         Self {
             sizes: Sizes::new(&settings),
-            sourced: Sourced::under(&settings),
+            sourced: settings.clone().with_policy(Policy::default()),
             backing: settings.policy.backing(),
             paging: Paging::new(settings.policy),
             settings,
@@ -396,7 +395,7 @@ impl Coordinator {
     /// Returns the bytes of the segment that a miss takes, and whether blocks are cut from it.
     pub(crate) fn segment_for(&self, shard: ShardId, want: &Want, shards: &mut dyn Shards) -> (u64, bool) {
         let snug = shards.with(shard, |shard| shard.snug_segment(want));
-        snug.unwrap_or_else(|| (self.sizes_of(shard).segment_bytes(want.rounded), true))
+        snug.unwrap_or_else(|| (Sizes::new(self.settings_in(self.pool_of(shard))).segment_bytes(want.rounded), true))
     }
 
     /// Returns the unit of new memory in expandable segments, in bytes: a whole page where the settings follow PyTorch.

@@ -12,29 +12,8 @@ use millpond_backend::{StreamId, Tick};
 use super::{Coordinator, Shards};
 use crate::ids::{PoolId, ShardId, Side};
 use crate::looks;
-use crate::settings::{Backing, Policy, PoolFlags, Settings};
-use crate::size::Sizes;
+use crate::settings::{Backing, PoolFlags, Settings};
 use crate::stats::PoolStats;
-
-/// What holds in pools with a source of their own.
-///
-/// Memory that another allocator supplies comes in segments, and goes back to it whole. So the rules of `classic` hold
-/// in such a pool, whatever the policy is: its requests climb the ladder of segments, of PyTorch's sizes, and its
-/// memory is neither mapped a second time nor used by other streams.
-pub(crate) struct Sourced {
-    settings: Settings,
-    backing: Backing,
-    sizes: Sizes,
-}
-
-impl Sourced {
-    /// Returns what holds there in an allocator with these settings.
-    pub(crate) fn under(settings: &Settings) -> Self {
-        // PyTorch's own policy, as it is without any configuration.
-        let settings = settings.clone().with_policy(Policy::default());
-        Self { backing: settings.policy.backing(), sizes: Sizes::new(&settings), settings }
-    }
-}
 
 impl Coordinator {
     /// Creates a private pool with one reference, and returns its number.
@@ -258,17 +237,16 @@ impl Coordinator {
     }
 
     /// Returns the settings that hold in a pool.
+    ///
+    /// Memory that another allocator supplies comes in segments, and goes back to it whole. So the rules of `classic`
+    /// hold in a pool with a source of its own, whatever the policy is: its requests climb the ladder of segments, of
+    /// PyTorch's sizes, and its memory is neither mapped a second time nor used by other streams.
     pub(crate) fn settings_in(&self, pool: PoolId) -> &Settings {
-        if self.has_source(pool) { &self.sourced.settings } else { &self.settings }
+        if self.has_source(pool) { &self.sourced } else { &self.settings }
     }
 
     /// Returns where the memory of a shard comes from.
     pub(crate) fn backing_of(&self, shard: ShardId) -> Backing {
-        if self.has_source(self.pool_of(shard)) { self.sourced.backing } else { self.backing }
-    }
-
-    /// Returns the rounding rules for segments of a shard.
-    pub(crate) fn sizes_of(&self, shard: ShardId) -> &Sizes {
-        if self.has_source(self.pool_of(shard)) { &self.sourced.sizes } else { &self.sizes }
+        self.settings_in(self.pool_of(shard)).policy.backing()
     }
 }

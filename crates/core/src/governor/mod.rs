@@ -1,19 +1,13 @@
 //! How much memory `paged` creates, and how large its pages are.
 //!
-//! A [`Governor`] works like a congestion controller: it is told numbers and asked for numbers. It sees no block, no
-//! shard and no plan. [`Fixed`] is the baseline of every comparison. [`Adaptive`] goes by how streams share the device,
-//! which [`Pace`] finds out.
+//! The governor works like a congestion controller: it is told numbers and asked for numbers. It sees no block, no
+//! shard and no plan. Under `tight` it goes by what was ever live alone. Under `balanced` it also goes by how streams
+//! share the device, which [`Pace`] finds out.
 
-mod adaptive;
-mod fixed;
 mod pace;
 pub(crate) mod sizes;
 
-use core::fmt;
-
-use adaptive::Adaptive;
-use fixed::Fixed;
-use sizes::Slack;
+use sizes::{Slack, Spends};
 
 use crate::settings::Growth;
 use crate::stats::Sharing;
@@ -48,26 +42,43 @@ pub(crate) struct Creation {
     pub(crate) instead_of_waiting: Option<u64>,
 }
 
-/// What decides how much is created.
-pub(crate) trait Governor: fmt::Debug + Send + Sync {
+impl Growth {
     /// Returns whether [`Situation::is_behind`] matters, which costs a look at each free block to find out.
-    fn asks_whether_behind(&self) -> bool;
+    pub(crate) fn asks_whether_behind(self) -> bool {
+        self == Growth::Balanced
+    }
 
     /// Returns how much may be created for a request.
-    fn creation(&self, situation: &Situation) -> Creation;
-
-    /// Returns the largest page to create where this many bytes will be reserved.
-    fn page_bytes(&self, reserved: u64, granularity: u64) -> u64 {
-        sizes::page_cap(reserved, granularity)
+    pub(crate) fn creation(self, situation: &Situation) -> Creation {
+        let instead_of_waiting = match self {
+            Growth::Tight => None,
+            Growth::Balanced => instead_of_waiting(situation),
+        };
+        Creation { eager: situation.slack.eager(situation.high_live), instead_of_waiting }
     }
 }
 
-/// Returns the governor of a setting.
-pub(crate) fn governor(growth: Growth) -> &'static dyn Governor {
-    match growth {
-        Growth::Tight => &Fixed,
-        Growth::Balanced => &Adaptive,
-    }
+/// Returns up to where `balanced` creates pages instead of a wait: half as much again as was ever live where streams
+/// run side by side.
+fn instead_of_waiting(situation: &Situation) -> Option<u64> {
+    let Situation { slack, wanted, high_live, reserved, is_behind, sharing, may_find_out } = *situation;
+    // Where nothing is found out it stays little: streams that are never seen to be busy together lose nothing by a
+    // wait.
+    let spends = match sharing {
+        _ if !is_behind => Spends::Nothing,
+        Sharing::Untold | Sharing::SideBySide => Spends::Much,
+        Sharing::InTurn => Spends::Nothing,
+        Sharing::Unknown => Spends::Little,
+    };
+    let cap = sizes::cap_in_flight(spends, slack, high_live);
+    let is_cautious = match spends {
+        Spends::Nothing => false,
+        // Waits keep from being found out how streams share the device. Where that cannot be, places go by what is
+        // free once no more may be created.
+        Spends::Little => reserved + wanted <= cap || may_find_out,
+        Spends::Much => true,
+    };
+    is_cautious.then_some(cap)
 }
 
 #[cfg(test)]
@@ -79,7 +90,7 @@ mod tests {
     fn creation(growth: Growth, reserved: u64, is_behind: bool, sharing: Sharing, may_find_out: bool) -> Creation {
         let slack = Slack::new(Policy::DEFAULT_SLACK);
         let (wanted, high_live) = (MIB, 1024 * MIB);
-        governor(growth).creation(&Situation { slack, wanted, high_live, reserved, is_behind, sharing, may_find_out })
+        growth.creation(&Situation { slack, wanted, high_live, reserved, is_behind, sharing, may_find_out })
     }
 
     #[test]

@@ -57,8 +57,8 @@ impl Pager<'_> {
         let left = |most: u64, reserved: u64| most.saturating_sub(reserved).min(room);
         let reserved = self.core.reserved_for(shard);
         let is_behind = self.is_behind(shard, taker.by.stream);
-        let Paging { slack, pace, governor, .. } = &self.core.paging;
-        let Creation { eager, instead_of_waiting } = governor.creation(&Situation {
+        let Paging { slack, growth, pace, .. } = &self.core.paging;
+        let Creation { eager, instead_of_waiting } = growth.creation(&Situation {
             slack: *slack,
             wanted: want.rounded,
             high_live: high,
@@ -106,7 +106,7 @@ impl Pager<'_> {
     /// matters. Costs a look at each stream that is behind, and at each free block if one is.
     pub(crate) fn is_behind(&mut self, home: ShardId, stream: StreamId) -> bool {
         let is_behind = |point: Point| point.stream != stream && self.core.pending.is_behind(point);
-        self.core.paging.governor.asks_whether_behind()
+        self.core.paging.growth.asks_whether_behind()
             && self.shards.with(home, |home| {
                 home.memory.guards.seen.latest_points().any(is_behind) && home.memory.free_points().any(is_behind)
             })
@@ -171,7 +171,7 @@ impl Pager<'_> {
             Side::Small => sizes::least(self.core.granularity()),
             Side::Large => {
                 let reserved = self.core.headroom.with_asked() + bytes;
-                self.core.paging.governor.page_bytes(reserved, self.core.granularity())
+                sizes::page_cap(reserved, self.core.granularity())
             }
         };
         sizes::created(bytes, cap).collect()
