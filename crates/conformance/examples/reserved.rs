@@ -15,12 +15,12 @@ use millpond_sim::Completion;
 fn table<D: DeviceUnderTest>(device: &D) {
     println!("{}", device.name());
     print!("{:22}", "");
-    POLICIES.iter().for_each(|policy| print!("{:>14}", policy.name));
+    POLICIES.iter().for_each(|policy| print!("{:>14}", policy.variant_name()));
     println!();
     let mut notes = Vec::new();
     for (name, in_flight) in NAMES.into_iter().flat_map(|name| [(name, false), (name, true)]) {
         print!("{:22}", format!("{name}{}", if in_flight { ", in flight" } else { "" }));
-        for policy in POLICIES.iter() {
+        for policy in POLICIES {
             match measure(device, name, policy, in_flight) {
                 Ok(Measured { most, bound }) => {
                     let mark = if most.active_ratio() > bound { "!" } else { " " };
@@ -29,7 +29,7 @@ fn table<D: DeviceUnderTest>(device: &D) {
                 Err(outcome) => {
                     let word = if matches!(outcome, Outcome::Skipped(_)) { "skipped" } else { "FAILED" };
                     print!("{word:>14}");
-                    notes.push(format!("{name}/{}: {outcome}", policy.name));
+                    notes.push(format!("{name}/{}: {outcome}", policy.variant_name()));
                 }
             }
         }

@@ -2,13 +2,12 @@
 
 use std::fmt::Write as _;
 
-use millpond::settings::Settings;
+use millpond::settings::{Policy, Settings};
 use millpond::{Allocator, Stream};
 use millpond_backend::{Backend, Point, Transfer};
 
 use crate::device::{DeviceUnderTest, Live, Need};
 use crate::watched::{Strings, Tenancy, Watched};
-use millpond::settings::Variant;
 
 /// The number of bytes of a block that are read at a time.
 const PART_BYTES: usize = 1 << 20;
@@ -31,7 +30,7 @@ impl From<String> for Stop {
 /// The requirements and the configuration of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup<'a> {
-    pub(crate) policy: &'a Variant,
+    pub(crate) policy: Policy,
     /// The configuration after the policy's.
     pub(crate) conf: &'a str,
     pub(crate) limit: Option<u64>,
@@ -59,9 +58,9 @@ pub(crate) fn open_allocator<D: DeviceUnderTest>(device: &D, setup: &Setup<'_>) 
 
 /// Opens the device for a setup. Skips where it cannot serve the policy.
 fn open_backend<D: DeviceUnderTest>(device: &D, setup: &Setup<'_>) -> Result<D::Backend, Stop> {
-    let need = Need { streams: setup.streams, bytes: setup.bytes, pages: setup.policy.policy.needs_pages() };
+    let need = Need { streams: setup.streams, bytes: setup.bytes, pages: setup.policy.needs_pages() };
     let backend = device.open(&need).map_err(|missing| Stop::Skip(missing.0))?;
-    if setup.policy.policy.needs_pages() && backend.caps().pages.is_none() {
+    if setup.policy.needs_pages() && backend.caps().pages.is_none() {
         return Err(Stop::Skip("the device has no virtual memory".to_owned()));
     }
     Ok(backend)
@@ -75,7 +74,8 @@ fn allocator_on<D: DeviceUnderTest>(
     settings: Settings,
 ) -> Result<Opened<D::Backend>, Stop> {
     let twin = device.twin(&backend);
-    let mut builder = Allocator::builder(backend).settings(settings.with_policy(setup.policy.policy)).conf(setup.conf);
+    let mut builder =
+        Allocator::builder(backend).settings(Settings { policy: setup.policy, ..settings }).conf(setup.conf);
     if let Some(bytes) = setup.limit {
         builder = builder.limit(bytes);
     }

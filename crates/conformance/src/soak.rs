@@ -16,7 +16,7 @@ use crate::scenario::POLICIES;
 use crate::side_by_side;
 use crate::sim::SimDevice;
 use crate::swarm::{Case, Failed, Program, Shrunk, Swarm, Tally};
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 
 /// The default number of operations of a run: enough for memory to be short during most of it.
 pub const OPERATIONS: u32 = 400;
@@ -110,17 +110,17 @@ impl Run {
     }
 
     fn served(&self, result: Result<Option<Tally>, Failed>) -> Result<Tally, Failed> {
-        let what = || format!("{} does not serve {}", self.device.name(), self.swarm.policy.name);
+        let what = || format!("{} does not serve {}", self.device.name(), self.swarm.policy.variant_name());
         result?.ok_or_else(|| Failed { at: 0, operation: None, what: what() })
     }
 }
 
 /// Draws a policy. Half of all runs get a variant of `paged`, and the other policies share the rest.
-fn policy(random: &mut Random) -> Variant {
+fn policy(random: &mut Random) -> Policy {
     let is_paged = random.one_in(2);
-    let paged = |policy: &&Variant| policy.policy.moves_pages() == is_paged;
-    let wanted: Vec<&Variant> = POLICIES.iter().filter(paged).collect();
-    *wanted[random.index(wanted.len())]
+    let paged = |policy: &Policy| policy.moves_pages() == is_paged;
+    let wanted: Vec<Policy> = POLICIES.into_iter().filter(paged).collect();
+    wanted[random.index(wanted.len())]
 }
 
 /// Runs all these seeds with this number of operations each on this number of threads, and passes each run to `tell`

@@ -17,7 +17,7 @@ use crate::scenario::{self, CORPUS, Scenario};
 use crate::session::Stop;
 use crate::side_by_side::in_order;
 use crate::sim::SimDevice;
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 
 /// A scenario or a check that a device is known not to pass, with the reason. The backend's author declares it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,8 +85,8 @@ struct Case<D: DeviceUnderTest> {
 
 enum Work<D: DeviceUnderTest> {
     Check(Check<D>),
-    Text(Arc<Scenario>, Variant),
-    Program(fn(&D, &Variant) -> Result<(), Stop>, Variant),
+    Text(Arc<Scenario>, Policy),
+    Program(fn(&D, Policy) -> Result<(), Stop>, Policy),
 }
 
 /// Returns every group of checks and scenarios, in the order in which they run.
@@ -235,14 +235,14 @@ fn cases<D: DeviceUnderTest>() -> Vec<Case<D>> {
         let scenarios = scenario::load(text).unwrap_or_else(|error| panic!("corpus/{group}.txt, {error}"));
         for scenario in scenarios.into_iter().map(Arc::new) {
             for &policy in &scenario.policies {
-                let name = format!("{group}/{}/{}", scenario.name, policy.name);
+                let name = format!("{group}/{}/{}", scenario.name, policy.variant_name());
                 cases.push(Case { name, group, work: Work::Text(Arc::clone(&scenario), policy) });
             }
         }
     }
     for program in programs::all::<D>() {
         for &policy in program.policies {
-            let name = format!("{}/{}/{}", program.group, program.name, policy.name);
+            let name = format!("{}/{}/{}", program.group, program.name, policy.variant_name());
             cases.push(Case { name, group: program.group, work: Work::Program(program.run, policy) });
         }
     }
@@ -253,11 +253,11 @@ impl<D: DeviceUnderTest> Case<D> {
     fn run(&self, device: &D) -> Result<(), Stop> {
         match &self.work {
             Work::Check(check) => check.run(device),
-            Work::Text(scenario, policy) => scenario::play(device, scenario, policy).map_err(|stop| match stop {
+            Work::Text(scenario, policy) => scenario::play(device, scenario, *policy).map_err(|stop| match stop {
                 Stop::Fail(text) => Stop::Fail(format!("corpus/{}.txt, {text}", self.group)),
                 skip => skip,
             }),
-            Work::Program(run, policy) => run(device, policy),
+            Work::Program(run, policy) => run(device, *policy),
         }
     }
 
@@ -265,7 +265,7 @@ impl<D: DeviceUnderTest> Case<D> {
     fn needs_pages(&self) -> bool {
         match &self.work {
             Work::Check(check) => check.power == contract::Power::Pages,
-            Work::Text(_, policy) | Work::Program(_, policy) => policy.policy.needs_pages(),
+            Work::Text(_, policy) | Work::Program(_, policy) => policy.needs_pages(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 
 #[cfg(feature = "cuda")]
 use crate::cuda::CudaDevice;
@@ -67,7 +67,7 @@ impl Tested {
     /// # Errors
     ///
     /// The errors of [`sameness::trail`].
-    pub fn trail(&self, policy: &Variant, program: &Program<'_>) -> Result<Trail, Outcome> {
+    pub fn trail(&self, policy: Policy, program: &Program<'_>) -> Result<Trail, Outcome> {
         on!(self, device => sameness::trail(device, policy, program))
     }
 }

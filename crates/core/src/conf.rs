@@ -12,7 +12,7 @@
 //! use millpond_core::conf;
 //!
 //! let options = conf::parse("max_split_size_mb:64, roundup_power2_divisions:[256:1,512:2,>:8]").unwrap();
-//! assert_eq!(options.max_split_bytes, Some(64 << 20));
+//! assert_eq!(options.rest.max_split_bytes, Some(64 << 20));
 //!
 //! let error = conf::parse("max_split_size_mb:64,expandable_segments:true").unwrap_err();
 //! assert_eq!(error.position, 41);
@@ -32,7 +32,7 @@ use alloc::{format, vec};
 pub use error::{ConfError, ConfErrorKind};
 pub use keys::names as keys;
 
-use crate::settings::{Divisions, Options};
+use crate::settings::{Divisions, Growth, Options, Settings};
 use crate::units::MIB;
 
 /// The content of a configuration text.
@@ -73,30 +73,30 @@ pub fn parse_over(base: Options, text: &str) -> Result<Parsed, ConfError> {
 /// `gc_without_limit`, `shorter_pages`, `open_ranges` and `ties` have no key, values set in code may lie outside what
 /// the keys accept, and a size that is not a whole number of MiB is written with a fraction, which the parser refuses.
 pub fn write(options: &Options) -> String {
-    let (default, choice) = (Options::default(), &options.policy);
+    let (default, Options { policy: choice, rest: settings }) = (Settings::default(), options);
     let unless = |is_default: bool, value: String| (!is_default).then_some(value);
     let pairs = [
         ("policy", choice.policy.map(|name| name.as_str().into())),
-        ("growth", unless(choice.growth == default.policy.growth, choice.growth.name().into())),
+        ("growth", unless(choice.growth == Growth::default(), choice.growth.name().into())),
         ("expandable_segments", choice.expandable_segments.then(|| "True".into())),
         (
             "large_segment_size_mb",
-            unless(options.large_segment_bytes == default.large_segment_bytes, mib(options.large_segment_bytes)),
+            unless(settings.large_segment_bytes == default.large_segment_bytes, mib(settings.large_segment_bytes)),
         ),
-        ("max_split_size_mb", options.max_split_bytes.map(mib)),
-        ("max_non_split_rounding_mb", options.max_non_split_rounding_bytes.map(mib)),
+        ("max_split_size_mb", settings.max_split_bytes.map(mib)),
+        ("max_non_split_rounding_mb", settings.max_non_split_rounding_bytes.map(mib)),
         ("slack", choice.slack.map(|slack| format!("{slack}"))),
         (
             "garbage_collection_threshold",
-            unless(options.gc_threshold == default.gc_threshold, format!("{}", options.gc_threshold)),
+            unless(settings.gc_threshold == default.gc_threshold, format!("{}", settings.gc_threshold)),
         ),
-        ("roundup_power2_divisions", unless(options.divisions == default.divisions, divisions(&options.divisions))),
+        ("roundup_power2_divisions", unless(settings.divisions == default.divisions, divisions(&settings.divisions))),
         (
             "per_process_memory_fraction",
-            unless(options.memory_fraction == default.memory_fraction, format!("{}", options.memory_fraction)),
+            unless(settings.memory_fraction == default.memory_fraction, format!("{}", settings.memory_fraction)),
         ),
-        ("scrub", unless(options.scrub == default.scrub, options.scrub.name().into())),
-        ("throw_on_cudamalloc_oom", options.throw_on_oom.then(|| "True".into())),
+        ("scrub", unless(settings.scrub == default.scrub, settings.scrub.name().into())),
+        ("throw_on_cudamalloc_oom", settings.throw_on_oom.then(|| "True".into())),
     ];
     let pairs = pairs.into_iter().filter_map(|(key, value)| Some(format!("{key}:{}", value?)));
     pairs.collect::<Vec<_>>().join(",")

@@ -100,12 +100,10 @@ impl Divisions {
 }
 
 /// All settings that influence decisions. They are fixed for the life of an allocator.
-///
-/// The policy of an allocator is a [`Policy`]. While an allocator is being set up it is a [`Choice`]: see [`Options`].
 #[derive(Clone, PartialEq, Debug)]
-pub struct Settings<P = Policy> {
+pub struct Settings {
     /// The policy.
-    pub policy: P,
+    pub policy: Policy,
     /// `max_split_size_mb`, in bytes: larger blocks are never split. `None` means no limit.
     pub max_split_bytes: Option<u64>,
     /// `max_non_split_rounding_mb`, in bytes: the amount by which an unsplit block may be larger than the request.
@@ -150,12 +148,18 @@ pub struct Settings<P = Policy> {
 
 /// Settings as a configuration gives them, before it is known on which device: [`Options::resolve`] makes [`Settings`]
 /// of them.
-pub type Options = Settings<Choice>;
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Options {
+    /// What is said about the policy.
+    pub policy: Choice,
+    /// All other settings. Their policy stays the default one, and has no effect.
+    pub rest: Settings,
+}
 
-impl<P: Default> Default for Settings<P> {
+impl Default for Settings {
     fn default() -> Self {
         Self {
-            policy: P::default(),
+            policy: Policy::default(),
             max_split_bytes: None,
             max_non_split_rounding_bytes: None,
             large_segment_bytes: 20 * MIB,
@@ -175,7 +179,21 @@ impl<P: Default> Default for Settings<P> {
     }
 }
 
-impl<P> Settings<P> {
+impl Options {
+    /// Returns the settings on a device with or without virtual memory.
+    pub fn resolve(self, has_virtual_memory: bool) -> Settings {
+        Settings { policy: self.policy.resolve(has_virtual_memory), ..self.rest }
+    }
+}
+
+impl From<Settings> for Options {
+    /// Returns the options that lead to the settings on every device.
+    fn from(settings: Settings) -> Self {
+        Self { policy: settings.policy.into(), rest: Settings { policy: Policy::default(), ..settings } }
+    }
+}
+
+impl Settings {
     /// Returns the settings with PyTorch 2.11's behaviour where Millpond differs on purpose, to replay its recordings.
     pub fn as_recorded(mut self) -> Self {
         self.search_after_wait = false;
@@ -186,46 +204,6 @@ impl<P> Settings<P> {
         self
     }
 
-    /// Returns the same settings with another policy.
-    pub fn with_policy<Q>(self, policy: Q) -> Settings<Q> {
-        Settings {
-            policy,
-            max_split_bytes: self.max_split_bytes,
-            max_non_split_rounding_bytes: self.max_non_split_rounding_bytes,
-            large_segment_bytes: self.large_segment_bytes,
-            gc_threshold: self.gc_threshold,
-            divisions: self.divisions,
-            memory_fraction: self.memory_fraction,
-            throw_on_oom: self.throw_on_oom,
-            scrub: self.scrub,
-            search_after_wait: self.search_after_wait,
-            gc_without_limit: self.gc_without_limit,
-            shorter_pages: self.shorter_pages,
-            open_ranges: self.open_ranges,
-            ties: self.ties,
-            #[cfg(feature = "plant")]
-            plant: self.plant,
-        }
-    }
-}
-
-impl Options {
-    /// Returns the settings on a device with or without virtual memory.
-    pub fn resolve(self, has_virtual_memory: bool) -> Settings {
-        let policy = self.policy.resolve(has_virtual_memory);
-        self.with_policy(policy)
-    }
-}
-
-impl From<Settings> for Options {
-    /// Returns the options that lead to the settings on every device.
-    fn from(settings: Settings) -> Self {
-        let choice = Choice::from(settings.policy);
-        settings.with_policy(choice)
-    }
-}
-
-impl Settings {
     /// Returns the settings for memory of the host: `classic` with a slack of an eighth.
     pub fn for_host() -> Self {
         Self { policy: Policy::Classic(Segments::Snug(0.125)), ..Self::default() }
@@ -376,6 +354,15 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// Every policy that has a name of its own: what tables, scenarios and benchmarks compare.
+    pub const VARIANTS: [Policy; 5] = [
+        Policy::Classic(Segments::Plain),
+        Policy::Classic(Segments::Expandable),
+        Policy::Direct,
+        Policy::paged(Growth::Balanced),
+        Policy::paged(Growth::Tight),
+    ];
+
     /// The slack of `paged` where none is set: 5 %.
     pub const DEFAULT_SLACK: f64 = 0.05;
 
@@ -390,16 +377,26 @@ impl Policy {
         if has_virtual_memory { Policy::paged(Growth::Balanced) } else { Policy::Classic(Segments::Plain) }
     }
 
-    /// Returns the name that configurations use.
-    pub const fn name(self) -> &'static str {
+    /// Returns the variant of that name, if there is one.
+    pub fn variant(name: &str) -> Option<Policy> {
+        Self::VARIANTS.into_iter().find(|variant| variant.variant_name() == name)
+    }
+
+    /// Returns the name in configurations.
+    pub const fn key(self) -> PolicyName {
         match self {
-            Policy::Classic(_) => "classic",
-            Policy::Direct => "direct",
-            Policy::Paged { .. } => "paged",
+            Policy::Classic(_) => PolicyName::Classic,
+            Policy::Direct => PolicyName::Direct,
+            Policy::Paged { .. } => PolicyName::Paged,
         }
     }
 
-    /// Returns the name of the variant, as in [`Variant::all`], whatever its slack is.
+    /// Returns the name that configurations use.
+    pub const fn name(self) -> &'static str {
+        self.key().as_str()
+    }
+
+    /// Returns the name of its [variant](Self::VARIANTS), whatever its slack is.
     pub fn variant_name(self) -> &'static str {
         match self {
             Policy::Classic(Segments::Expandable) => "expandable",
@@ -463,29 +460,39 @@ pub struct Choice {
 
 /// The name of a policy in configurations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PolicyName(&'static str);
+pub enum PolicyName {
+    /// [`Policy::Classic`].
+    Classic,
+    /// [`Policy::Direct`].
+    Direct,
+    /// [`Policy::Paged`].
+    Paged,
+}
 
 impl PolicyName {
-    /// Returns the policy of that name, if there is one.
-    pub fn find(name: &str) -> Option<Self> {
-        ["classic", "direct", "paged"].into_iter().find(|known| *known == name).map(PolicyName)
-    }
+    /// All names.
+    pub(crate) const ALL: [PolicyName; 3] = [PolicyName::Classic, PolicyName::Direct, PolicyName::Paged];
 
     /// Returns the name.
     pub const fn as_str(self) -> &'static str {
-        self.0
+        match self {
+            PolicyName::Classic => "classic",
+            PolicyName::Direct => "direct",
+            PolicyName::Paged => "paged",
+        }
     }
 }
 
 impl Choice {
     /// Returns the policy on a device with or without virtual memory.
     pub fn resolve(&self, has_virtual_memory: bool) -> Policy {
-        let by_default = Policy::default_for(has_virtual_memory).name();
-        match (self.policy.map_or(by_default, PolicyName::as_str), self.slack) {
-            ("direct", _) => Policy::Direct,
-            ("paged", slack) => Policy::Paged { growth: self.growth, slack: slack.unwrap_or(Policy::DEFAULT_SLACK) },
-            _ if self.expandable_segments => Policy::Classic(Segments::Expandable),
-            (_, slack) => Policy::Classic(slack.map_or(Segments::Plain, Segments::Snug)),
+        match self.policy.unwrap_or(Policy::default_for(has_virtual_memory).key()) {
+            PolicyName::Direct => Policy::Direct,
+            PolicyName::Paged => {
+                Policy::Paged { growth: self.growth, slack: self.slack.unwrap_or(Policy::DEFAULT_SLACK) }
+            }
+            PolicyName::Classic if self.expandable_segments => Policy::Classic(Segments::Expandable),
+            PolicyName::Classic => Policy::Classic(self.slack.map_or(Segments::Plain, Segments::Snug)),
         }
     }
 }
@@ -495,34 +502,11 @@ impl From<Policy> for Choice {
     fn from(policy: Policy) -> Self {
         let growth = if let Policy::Paged { growth, .. } = policy { growth } else { Growth::default() };
         Self {
-            policy: Some(PolicyName(policy.name())),
+            policy: Some(policy.key()),
             expandable_segments: policy == Policy::Classic(Segments::Expandable),
             growth,
             slack: policy.slack().filter(|slack| !policy.moves_pages() || *slack != Policy::DEFAULT_SLACK),
         }
-    }
-}
-
-/// A policy with a name: what tables, scenarios and benchmarks compare.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Variant {
-    /// Its name.
-    pub name: &'static str,
-    /// The policy.
-    pub policy: Policy,
-}
-
-impl Variant {
-    /// Returns every variant: those of each policy, after those of the one before.
-    pub fn all() -> impl Iterator<Item = Variant> {
-        let segments = [Policy::Classic(Segments::Plain), Policy::Classic(Segments::Expandable), Policy::Direct];
-        let policies = segments.into_iter().chain([Growth::Balanced, Growth::Tight].map(Policy::paged));
-        policies.map(|policy| Variant { name: policy.variant_name(), policy })
-    }
-
-    /// Returns the variant of that name, if there is one.
-    pub fn find(name: &str) -> Option<Variant> {
-        Self::all().find(|variant| variant.name == name)
     }
 }
 
@@ -536,18 +520,17 @@ mod tests {
 
     #[test]
     fn every_variant_is_chosen_by_its_own_choice() {
-        for variant in Variant::all() {
-            let choice = Choice::from(variant.policy);
-            assert_eq!(choice.resolve(true), variant.policy, "{}", variant.name);
-            assert_eq!(choice.resolve(false), variant.policy, "a choice that names a policy is the same everywhere");
-            assert_eq!(variant.policy.variant_name(), variant.name);
+        for policy in Policy::VARIANTS {
+            let (name, choice) = (policy.variant_name(), Choice::from(policy));
+            assert_eq!(choice.resolve(true), policy, "{name}");
+            assert_eq!(choice.resolve(false), policy, "a choice that names a policy is the same everywhere");
+            assert_eq!(Policy::variant(name), Some(policy));
         }
     }
 
     #[test]
     fn names_are_told_apart() {
-        let names: BTreeSet<_> = Variant::all().map(|variant| variant.name).collect();
-        assert_eq!(names.len(), Variant::all().count());
+        assert_eq!(BTreeSet::from(Policy::VARIANTS.map(Policy::variant_name)).len(), Policy::VARIANTS.len());
     }
 
     #[test]

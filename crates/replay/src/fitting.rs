@@ -3,7 +3,7 @@
 use std::fmt;
 
 use millpond::history::Action;
-use millpond::settings::{Settings, Variant};
+use millpond::settings::{Policy, Settings};
 use millpond::snapshot::Snapshot;
 use millpond::text::format_bytes;
 use millpond::{Allocator, BuildError, Error};
@@ -32,7 +32,7 @@ impl Fit {
         Self { settings, refused, reserved_peak: replayed.life_reserved_peak }
     }
 
-    /// Returns the name of the policy, as in [`Variant`].
+    /// Returns the name of the policy, as in [`Policy::VARIANTS`].
     pub fn policy(&self) -> &'static str {
         self.settings.policy.variant_name()
     }
@@ -219,10 +219,10 @@ pub fn fits_of<B: Backend>(
 /// Returns these settings under every policy, without those that need virtual memory where there is none. Under the
 /// policy of the settings they are as they are.
 pub fn under_each_policy(settings: &Settings, has_pages: bool) -> Vec<Settings> {
-    let possible = Variant::all().filter(|variant| has_pages || !variant.policy.needs_pages());
-    let with = |variant: Variant| match settings.policy.variant_name() == variant.name {
+    let possible = Policy::VARIANTS.into_iter().filter(|policy| has_pages || !policy.needs_pages());
+    let with = |policy: Policy| match settings.policy.variant_name() == policy.variant_name() {
         true => settings.clone(),
-        false => settings.clone().with_policy(variant.policy),
+        false => Settings { policy, ..settings.clone() },
     };
     possible.map(with).collect()
 }

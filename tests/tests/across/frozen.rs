@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 use millpond_conformance::SimDevice;
 use millpond_conformance::sameness::{Program, trail};
 use millpond_trace::Trace;
@@ -21,9 +21,9 @@ fn corpus(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name)
 }
 
-fn digest(policy: &Variant, name: &str, program: &Program<'_>) -> u64 {
+fn digest(policy: Policy, name: &str, program: &Program<'_>) -> u64 {
     let trail = trail(&DEVICE, policy, program);
-    trail.unwrap_or_else(|outcome| panic!("{name}, {}: {outcome}", policy.name)).digest_of_blocks()
+    trail.unwrap_or_else(|outcome| panic!("{name}, {}: {outcome}", policy.variant_name())).digest_of_blocks()
 }
 
 #[test]
@@ -33,15 +33,15 @@ fn policies_without_windows_decide_as_they_did() {
         (name, Trace::read(&path).unwrap_or_else(|error| panic!("{name}: {error}")))
     });
     let mut lines = String::new();
-    for policy in Variant::all().filter(|variant| !variant.policy.moves_pages()) {
+    for policy in Policy::VARIANTS.into_iter().filter(|policy| !policy.moves_pages()) {
         for (name, trace) in &traces {
-            let digest = digest(&policy, name, &Program::Trace(trace));
-            let _ = writeln!(lines, "{} {name} {digest:016x}", policy.name);
+            let digest = digest(policy, name, &Program::Trace(trace));
+            let _ = writeln!(lines, "{} {name} {digest:016x}", policy.variant_name());
         }
         // One line for all seeds of a policy: those that differ are found with the program that failed.
-        let digests = (0..SEEDS).map(|seed| digest(&policy, &format!("seed {seed}"), &Program::Seed(seed)));
+        let digests = (0..SEEDS).map(|seed| digest(policy, &format!("seed {seed}"), &Program::Seed(seed)));
         let all = digests.fold(0_u64, |all, digest| all.rotate_left(5) ^ digest);
-        let _ = writeln!(lines, "{} seeds {all:016x}", policy.name);
+        let _ = writeln!(lines, "{} seeds {all:016x}", policy.variant_name());
     }
     let file = corpus("digests.txt");
     if std::env::var_os("MILLPOND_DIGESTS_RECORD").is_some() {

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use millpond::backend::Caps;
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 use millpond_conformance::sameness::{DECIDED_ALIKE, Program, divisor, reference, trail};
 use millpond_conformance::{DeviceUnderTest, Outcome, VulkanDevice, WgpuDevice, caps_or_skip};
 use millpond_trace::Trace;
@@ -30,20 +30,20 @@ fn read(name: &str) -> Trace {
 /// Compares a program on the device with the same on its reference. Policies that the device cannot serve are left out.
 /// Returns the number of policies that were compared.
 fn compare<D: DeviceUnderTest>(name: &str, device: &D, caps: &Caps, program: &Program<'_>) -> usize {
-    let served = |policy: &&Variant| caps.pages.is_some() || !policy.policy.needs_pages();
+    let served = |policy: &&Policy| caps.pages.is_some() || !policy.needs_pages();
     DECIDED_ALIKE
         .iter()
         .filter(served)
-        .map(|policy| {
+        .map(|&policy| {
             let run = |outcome: Result<_, Outcome>| {
-                outcome.unwrap_or_else(|outcome| panic!("{name}, {}: {outcome}", policy.name))
+                outcome.unwrap_or_else(|outcome| panic!("{name}, {}: {outcome}", policy.variant_name()))
             };
             let here = run(trail(device, policy, program));
             let there = run(trail(&reference(caps), policy, program));
             if let Some(difference) = here.difference(&there) {
-                panic!("{name}, {}, on {}: {difference}", policy.name, device.name());
+                panic!("{name}, {}, on {}: {difference}", policy.variant_name(), device.name());
             }
-            assert_eq!(here.digest(), there.digest(), "{name}, {}", policy.name);
+            assert_eq!(here.digest(), there.digest(), "{name}, {}", policy.variant_name());
         })
         .count()
 }

@@ -104,6 +104,6 @@ pub(super) fn fraction(device: i32) -> Result<f64, Failure> {
     let plan = plan()?;
     match plan.fractions[place] {
         Some(fraction) => Ok(fraction),
-        None => Ok(options(plan.conf.as_deref())?.memory_fraction),
+        None => Ok(options(plan.conf.as_deref())?.rest.memory_fraction),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 use millpond::text::format_bytes;
 use millpond_backend::Caps;
 use millpond_conformance::sameness::{DECIDED_ALIKE, Program, Trail, divisor, reference};
@@ -76,8 +76,8 @@ pub(crate) fn run(args: &SamenessArgs, output: &mut Output) -> Result<(), Failur
     let progress = Progress::unbounded();
     let mut rows = Vec::new();
     for subject in &subjects {
-        for policy in DECIDED_ALIKE.iter() {
-            progress.doing(format!("{} under {}", subject.name, policy.name));
+        for &policy in DECIDED_ALIKE.iter() {
+            progress.doing(format!("{} under {}", subject.name, policy.variant_name()));
             let row = Row::new(subject, policy, &sides)?;
             progress.step();
             if output.is_json() {
@@ -165,10 +165,10 @@ impl Sum {
 }
 
 impl Row {
-    fn new(subject: &Subject, policy: &'static Variant, sides: &[Side]) -> Result<Self, Failure> {
+    fn new(subject: &Subject, policy: Policy, sides: &[Side]) -> Result<Self, Failure> {
         let mut row = Self {
             program: subject.name.clone(),
-            policy: policy.name,
+            policy: policy.variant_name(),
             decisions: 0,
             peak_reserved_bytes: 0,
             cells: Vec::new(),
@@ -182,7 +182,7 @@ impl Row {
                     (row.decisions, row.peak_reserved_bytes) = (sum.decisions, sum.peak);
                 }
                 Err(Outcome::Skipped(reason)) => cell.skipped = Some(reason),
-                Err(outcome) => cell.difference = Some(format!("{} under {}: {outcome}", subject.name, policy.name)),
+                Err(outcome) => cell.difference = Some(format!("{} under {}: {outcome}", subject.name, row.policy)),
             }
             row.cells.push(cell);
         }
@@ -191,8 +191,8 @@ impl Row {
 }
 
 /// Runs all programs of a subject on a device and on a simulated device with the same capabilities.
-fn compare(subject: &Subject, policy: &Variant, side: &Side, sum: &mut Sum) -> Result<Result<(), Outcome>, Failure> {
-    if policy.policy.needs_pages() && side.caps.pages.is_none() {
+fn compare(subject: &Subject, policy: Policy, side: &Side, sum: &mut Sum) -> Result<Result<(), Outcome>, Failure> {
+    if policy.needs_pages() && side.caps.pages.is_none() {
         return Ok(Err(Outcome::Skipped("no virtual memory".to_owned())));
     }
     let programs: Vec<Program<'_>> = match &subject.work {

@@ -1,6 +1,6 @@
 //! The table of backends, and the device of one of them that a command runs on.
 
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 use millpond_any::AnyDevice;
 use millpond_conformance::sameness::{Program, Trail};
 use millpond_conformance::{Outcome, Tested};
@@ -168,7 +168,7 @@ impl Target {
     /// # Errors
     ///
     /// Returns [`Failure::Device`] for a device that is missing.
-    pub(crate) fn trail(&self, policy: &Variant, program: &Program<'_>) -> Result<Result<Trail, Outcome>, Failure> {
+    pub(crate) fn trail(&self, policy: Policy, program: &Program<'_>) -> Result<Result<Trail, Outcome>, Failure> {
         let _held = self.held()?;
         Ok(self.tested()?.trail(policy, program))
     }

@@ -69,7 +69,7 @@ impl Player {
         let sim = Sim::builder().total_bytes(recording.total).cost(CostModel::free()).build();
         let options = conf::parse(&recording.conf).map_err(|source| BuildError::Conf { source })?;
         // PyTorch has no other policy, whatever the device can do.
-        let settings = options.as_recorded().resolve(false);
+        let settings = options.resolve(false).as_recorded();
         let mut builder = Allocator::builder(sim.clone()).settings(settings);
         if let Some(limit) = recording.limit_bytes {
             builder = builder.limit(limit);

@@ -8,7 +8,7 @@ use millpond_backend::Backend;
 
 use crate::device::DeviceUnderTest;
 use crate::session::{Setup, Stop, device_is_content, nothing_is_left, open_allocator};
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 
 const STREAMS: u32 = 2;
 /// The sizes of the blocks in bytes: one of each side, and one with a segment of its own.
@@ -20,7 +20,7 @@ struct Opened<B: Backend> {
     twin: Option<B>,
 }
 
-fn open<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<Opened<D::Backend>, Stop> {
+fn open<D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<Opened<D::Backend>, Stop> {
     let setup = Setup { policy, conf: "", limit: None, streams: STREAMS, bytes: true };
     let (allocator, twin) = open_allocator(device, &setup)?;
     let streams = (0..STREAMS).map(|_| allocator.create_stream()).collect::<Result<Vec<_>, _>>();
@@ -53,7 +53,7 @@ fn sync<D: DeviceUnderTest>(device: &D, streams: &[Stream<D::Backend>], backend:
 }
 
 /// Checks that buffers still work after the handles are dropped, and that dropping the last one releases everything.
-pub(super) fn allocator_first<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
+pub(super) fn allocator_first<D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<(), Stop> {
     let Opened { allocator, streams, twin } = open(device, policy)?;
     let buffers = some_buffers(&streams)?;
     buffers[0].record_stream(&streams[1]).map_err(|error| error.to_string())?;
@@ -96,7 +96,7 @@ fn still_works<B: Backend>(
 }
 
 /// Checks that buffers can be dropped on threads that never used the allocator, after its handles are dropped.
-pub(super) fn elsewhere<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
+pub(super) fn elsewhere<D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<(), Stop> {
     let Opened { allocator, streams, twin } = open(device, policy)?;
     let mut shares = [Vec::new(), Vec::new()];
     for (at, buffer) in some_buffers(&streams)?.into_iter().enumerate() {
@@ -109,7 +109,7 @@ pub(super) fn elsewhere<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Res
 }
 
 /// Checks that a clone of a handle is the same allocator, and that one handle is enough to keep it.
-pub(super) fn clones<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
+pub(super) fn clones<D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<(), Stop> {
     let Opened { allocator, streams, twin } = open(device, policy)?;
     let clone = allocator.clone();
     let buffers = some_buffers(&streams)?;
@@ -134,7 +134,7 @@ pub(super) fn clones<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result
 
 /// Checks that an allocator that is dropped while submitted work is in flight waits for the work before it releases
 /// memory.
-pub(super) fn in_flight<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
+pub(super) fn in_flight<D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<(), Stop> {
     let Opened { allocator, streams, twin } = open(device, policy)?;
     let buffers = some_buffers(&streams)?;
     let backend = allocator.backend();
@@ -157,7 +157,7 @@ pub(super) fn in_flight<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Res
 
 /// Checks that an allocator that is dropped while recorded work is not submitted leaves its memory until that work is
 /// done, and that nothing is left then.
-pub(super) fn not_submitted<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
+pub(super) fn not_submitted<D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<(), Stop> {
     let Opened { allocator, streams, twin } = open(device, policy)?;
     let buffers = some_buffers(&streams)?;
     let backend = allocator.backend();

@@ -9,7 +9,7 @@ use crate::device::DeviceUnderTest;
 use crate::language::{Noted, Operation};
 use crate::session::{Session, Setup, Stop, device_is_content};
 use crate::watched::{Tenancy, Trouble};
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 
 /// The most driver calls that the script may make. More would mean that it does not end.
 const CALLS_MAX: u64 = 2000;
@@ -76,19 +76,19 @@ struct Met {
     losses: u64,
 }
 
-pub(super) fn out_of_memory<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
+pub(super) fn out_of_memory<D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<(), Stop> {
     each_call(device, policy, Fault::OutOfMemory)
 }
 
-pub(super) fn other<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
+pub(super) fn other<D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<(), Stop> {
     each_call(device, policy, Fault::Other)
 }
 
-pub(super) fn lost<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
+pub(super) fn lost<D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<(), Stop> {
     each_call(device, policy, Fault::Lost)
 }
 
-fn each_call<D: DeviceUnderTest>(device: &D, policy: &Variant, fault: Fault) -> Result<(), Stop> {
+fn each_call<D: DeviceUnderTest>(device: &D, policy: Policy, fault: Fault) -> Result<(), Stop> {
     let mut runs = Runs { device, policy, open: None };
     let (calls, kept) = runs.clean()?;
     if calls == 0 || calls > CALLS_MAX {
@@ -113,7 +113,7 @@ fn each_call<D: DeviceUnderTest>(device: &D, policy: &Variant, fault: Fault) -> 
 /// on some machines, and there is a run for each call.
 struct Runs<'d, D: DeviceUnderTest> {
     device: &'d D,
-    policy: &'d Variant,
+    policy: Policy,
     open: Option<D::Backend>,
 }
 

@@ -1,6 +1,6 @@
 //! Integrity of bytes: device work finds what device work wrote, whatever the allocator did in between.
 
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 use millpond_trace::Random;
 
 use crate::device::DeviceUnderTest;
@@ -12,10 +12,10 @@ const SEEDS: u64 = 6;
 const OPERATIONS: u32 = 150;
 
 /// Runs random programs without faults, with evidence from every block.
-pub(super) fn patterns<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
+pub(super) fn patterns<D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<(), Stop> {
     let mut seen = 0;
     for seed in 0..SEEDS {
-        let swarm = Swarm { seed, operations: OPERATIONS, policy: *policy, faults: false, check_every: 8 };
+        let swarm = Swarm { seed, operations: OPERATIONS, policy, faults: false, check_every: 8 };
         let tally = swarm::run_or_stop(device, &swarm)?;
         if tally.evidence == 0 {
             return Err(Stop::Skip("the device neither fills nor copies".to_owned()));
@@ -26,9 +26,9 @@ pub(super) fn patterns<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Resu
 }
 
 /// Runs random programs in which driver calls fail, where the device supports that.
-pub(super) fn swarm<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
+pub(super) fn swarm<D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<(), Stop> {
     for seed in 0..SEEDS {
-        let swarm = Swarm { seed: 1000 + seed, operations: OPERATIONS, policy: *policy, faults: true, check_every: 8 };
+        let swarm = Swarm { seed: 1000 + seed, operations: OPERATIONS, policy, faults: true, check_every: 8 };
         swarm::run_or_stop(device, &swarm)?;
     }
     Ok(())
@@ -39,7 +39,7 @@ const BLOCKS: usize = 12;
 const ROUNDS: usize = 4;
 
 /// Checks every byte of every block by reading it on the host: blocks next to each other, then the same memory again.
-pub(super) fn whole_blocks<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
+pub(super) fn whole_blocks<D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<(), Stop> {
     let session = Session::open(device, &Setup { policy, conf: "", limit: None, streams: 2, bytes: true })?;
     session.transfer()?;
     let mut random = Random::new(7);

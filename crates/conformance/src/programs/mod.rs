@@ -13,14 +13,14 @@ use crate::reserved;
 use crate::sameness::DECIDED_ALIKE;
 use crate::scenario::POLICIES;
 use crate::session::Stop;
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 
 /// A program that the suite runs on a device under some policies.
 pub(crate) struct Program<D: DeviceUnderTest> {
     pub(crate) group: &'static str,
     pub(crate) name: &'static str,
-    pub(crate) policies: &'static [Variant],
-    pub(crate) run: fn(&D, &Variant) -> Result<(), Stop>,
+    pub(crate) policies: &'static [Policy],
+    pub(crate) run: fn(&D, Policy) -> Result<(), Stop>,
 }
 
 /// The groups of the programs, each of which has at least one.

@@ -4,7 +4,7 @@
 //! Every stream writes a byte of its own over the whole of each of its blocks, including what rounding added. Before
 //! that, it reads the whole of each block that it is granted.
 
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 use millpond_trace::Random;
 
 use crate::device::DeviceUnderTest;
@@ -22,16 +22,16 @@ const MOST_BYTES: u64 = 3 << 20;
 const PART_BYTES: usize = 1 << 20;
 
 /// Checks that a stream finds only its own bytes or zeros.
-pub(super) fn other_streams<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
+pub(super) fn other_streams<D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<(), Stop> {
     run(device, policy, "scrub:other_streams", true)
 }
 
 /// Checks that a stream finds only zeros.
-pub(super) fn always<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
+pub(super) fn always<D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<(), Stop> {
     run(device, policy, "scrub:always", false)
 }
 
-fn run<D: DeviceUnderTest>(device: &D, policy: &Variant, conf: &str, may_see_own: bool) -> Result<(), Stop> {
+fn run<D: DeviceUnderTest>(device: &D, policy: Policy, conf: &str, may_see_own: bool) -> Result<(), Stop> {
     let without = Session::open(device, &Setup { policy, conf: "", limit: None, streams: 0, bytes: true })?;
     without.transfer()?;
     without.finish()?;

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 use millpond_trace::Random;
 
 use crate::device::DeviceUnderTest;
@@ -37,19 +37,19 @@ struct Sharing {
     hands_on: bool,
 }
 
-pub(super) fn own_streams<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
+pub(super) fn own_streams<D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<(), Stop> {
     together(device, policy, Sharing { one_stream: false, hands_on: false })
 }
 
-pub(super) fn one_stream<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
+pub(super) fn one_stream<D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<(), Stop> {
     together(device, policy, Sharing { one_stream: true, hands_on: false })
 }
 
-pub(super) fn change_hands<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
+pub(super) fn change_hands<D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<(), Stop> {
     together(device, policy, Sharing { one_stream: false, hands_on: true })
 }
 
-fn together<D: DeviceUnderTest>(device: &D, policy: &Variant, sharing: Sharing) -> Result<(), Stop> {
+fn together<D: DeviceUnderTest>(device: &D, policy: Policy, sharing: Sharing) -> Result<(), Stop> {
     let setup = Setup { policy, conf: "", limit: Some(LIMIT_BYTES), streams: THREADS as u32, bytes: true };
     let mut session = Session::open(device, &setup)?;
     session.threaded = true;

@@ -5,7 +5,7 @@ use millpond_backend::{Backend as _, Point, StreamId, Tick};
 
 use crate::device::DeviceUnderTest;
 use crate::session::{Session, Setup, Stop};
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 
 /// The sizes in bytes of blocks that cause misses: a small one, and two that are larger than a shared segment of the
 /// small pool.
@@ -13,7 +13,7 @@ const BYTES: [u64; 3] = [1000, 3 << 20, 12 << 20];
 
 /// Checks that the device knows only its own streams, that every call with a number refuses an unknown one, and that
 /// other streams are not affected by these calls.
-pub(super) fn refused<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
+pub(super) fn refused<D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<(), Stop> {
     let session = Session::open(device, &Setup { policy, conf: "", limit: None, streams: 2, bytes: false })?;
     let allocator = session.watched.allocator();
     for stream in &session.streams {

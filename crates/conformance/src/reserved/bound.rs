@@ -1,6 +1,6 @@
 //! How much more than what is live a program may have reserved.
 
-use millpond::settings::{Growth, Policy, Segments, Variant};
+use millpond::settings::{Growth, Policy, Segments};
 use millpond_backend::{Caps, Reuse};
 
 use super::NAMES;
@@ -30,11 +30,11 @@ const UNORDERED: [f64; NAMES.len()] = [1.35, 1.55, USUAL, 1.55, 2.10, 1.30, 1.60
 const AFTER_DONE: [f64; NAMES.len()] = [1.60, 1.80, 1.30, 1.80, 2.80, 1.35, 1.60];
 
 /// Returns how many times what was active a program may have reserved at most.
-pub(super) fn bound(program: usize, policy: &Variant, in_flight: bool, caps: &Caps) -> f64 {
+pub(super) fn bound(program: usize, policy: Policy, in_flight: bool, caps: &Caps) -> f64 {
     // A device that cannot hold work is done with each step as if it were waited for.
     let of =
         |table: [[f64; 2]; NAMES.len()]| table[program][..=usize::from(in_flight)].iter().copied().fold(0.0, f64::max);
-    match policy.policy {
+    match policy {
         Policy::Classic(Segments::Expandable) => of(EXPANDABLE),
         Policy::Classic(_) => of(PLAIN),
         Policy::Direct => of(DIRECT),

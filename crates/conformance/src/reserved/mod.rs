@@ -9,7 +9,7 @@ mod bound;
 mod programs;
 mod scene;
 
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 use millpond_backend::Backend as _;
 
 use crate::device::DeviceUnderTest;
@@ -68,7 +68,7 @@ pub const NAMES: [&str; 7] = ["copy-stream", "prefetch", "kv-engine", "pipeline"
 pub fn measure<D: DeviceUnderTest>(
     device: &D,
     name: &str,
-    policy: &Variant,
+    policy: Policy,
     in_flight: bool,
 ) -> Result<Measured, Outcome> {
     let _turn = device.turn();
@@ -81,10 +81,7 @@ pub fn measure<D: DeviceUnderTest>(
 }
 
 /// Runs a program, by its place in [`NAMES`], both ways, and checks that its bounds are kept.
-pub(crate) fn within_bounds<const PROGRAM: usize, D: DeviceUnderTest>(
-    device: &D,
-    policy: &Variant,
-) -> Result<(), Stop> {
+pub(crate) fn within_bounds<const PROGRAM: usize, D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<(), Stop> {
     let mut beyond = Vec::new();
     for in_flight in [false, true] {
         let Measured { most, bound } = run(device, PROGRAM, policy, in_flight)?;
@@ -101,7 +98,7 @@ pub(crate) fn within_bounds<const PROGRAM: usize, D: DeviceUnderTest>(
     if beyond.is_empty() { Ok(()) } else { Err(Stop::Fail(beyond.join("; "))) }
 }
 
-fn run<D: DeviceUnderTest>(device: &D, program: usize, policy: &Variant, in_flight: bool) -> Result<Measured, Stop> {
+fn run<D: DeviceUnderTest>(device: &D, program: usize, policy: Policy, in_flight: bool) -> Result<Measured, Stop> {
     let programs: [Program<D>; NAMES.len()] = [
         programs::copy_stream,
         programs::prefetch,

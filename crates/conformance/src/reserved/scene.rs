@@ -1,7 +1,7 @@
 //! What the programs stand on: an allocator that nothing watches, so that thousands of requests cost little, and the
 //! device, which sees each use of each block.
 
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 use millpond::{Allocator, Buffer, Readiness, Stream};
 use millpond_backend::{Backend, Point};
 
@@ -33,7 +33,7 @@ pub(super) struct Scene<'d, D: DeviceUnderTest> {
 
 impl<'d, D: DeviceUnderTest> Scene<'d, D> {
     /// Opens the device, and creates an allocator without a limit.
-    pub(super) fn open(device: &'d D, policy: &Variant, in_flight: bool) -> Result<Self, Stop> {
+    pub(super) fn open(device: &'d D, policy: Policy, in_flight: bool) -> Result<Self, Stop> {
         let setup = Setup { policy, conf: "", limit: None, streams: STREAMS, bytes: true };
         let (allocator, twin) = open_allocator(device, &setup)?;
         Ok(Self { device, in_flight, allocator, twin })

@@ -18,7 +18,7 @@ use crate::scenario::POLICIES;
 use crate::session::{Setup, Stop, open_allocator};
 use crate::sim::SimDevice;
 use crate::suite::Outcome;
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 
 pub use trail::Trail;
 
@@ -26,8 +26,8 @@ use program::{run_seed, run_trace};
 
 /// The policies that decide alike on all devices. `direct` is not one of them: it gives memory back at a free or later,
 /// depending on the progress of the device.
-pub static DECIDED_ALIKE: LazyLock<Vec<Variant>> =
-    LazyLock::new(|| POLICIES.iter().filter(|variant| variant.policy.caches()).copied().collect());
+pub static DECIDED_ALIKE: LazyLock<Vec<Policy>> =
+    LazyLock::new(|| POLICIES.iter().filter(|policy| policy.caches()).copied().collect());
 
 /// A program that is run on each device.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +80,7 @@ pub fn divisor<'a>(trace: &Trace, devices: impl IntoIterator<Item = &'a Caps>) -
 ///
 /// Returns [`Outcome::Skipped`] where the device lacks what the program or the policy needs, and [`Outcome::Failed`]
 /// where the run fails.
-pub fn trail<D: DeviceUnderTest>(device: &D, policy: &Variant, program: &Program<'_>) -> Result<Trail, Outcome> {
+pub fn trail<D: DeviceUnderTest>(device: &D, policy: Policy, program: &Program<'_>) -> Result<Trail, Outcome> {
     run(device, policy, program).map_err(|stop| match stop {
         Stop::Skip(reason) => Outcome::Skipped(reason),
         Stop::Fail(text) => Outcome::Failed(format!("on {}: {text}", device.name())),
@@ -94,7 +94,7 @@ pub fn trail<D: DeviceUnderTest>(device: &D, policy: &Variant, program: &Program
 /// Returns the errors of [`trail`], and [`Outcome::Failed`] with the first difference.
 pub fn same_as_simulated<D: DeviceUnderTest>(
     device: &D,
-    policy: &Variant,
+    policy: Policy,
     program: &Program<'_>,
 ) -> Result<Trail, Outcome> {
     let here = trail(device, policy, program)?;
@@ -105,7 +105,7 @@ pub fn same_as_simulated<D: DeviceUnderTest>(
     }
 }
 
-fn run<D: DeviceUnderTest>(device: &D, policy: &Variant, program: &Program<'_>) -> Result<Trail, Stop> {
+fn run<D: DeviceUnderTest>(device: &D, policy: Policy, program: &Program<'_>) -> Result<Trail, Stop> {
     let (conf, limit) = match program {
         Program::Trace(_) => ("", None),
         Program::Seed(_) => ("max_split_size_mb:21,garbage_collection_threshold:0.8", Some(program::LIMIT_BYTES)),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use millpond::MemoryStats;
+use millpond::settings::Policy;
 
 use super::words::Words;
 use super::{Action, Expect, POLICIES, Requirement, Scenario, Step};
@@ -101,8 +102,8 @@ impl Draft {
             "under" => {
                 scenario.policies.clear();
                 while let Some(word) = words.next() {
-                    let known = POLICIES.iter().find(|policy| policy.name == word);
-                    scenario.policies.push(*known.ok_or_else(|| format!("`{word}` is no policy"))?);
+                    let known = Policy::variant(word).ok_or_else(|| format!("`{word}` is no policy"))?;
+                    scenario.policies.push(known);
                 }
                 if scenario.policies.is_empty() {
                     return Err("`under` names no policy".to_owned());

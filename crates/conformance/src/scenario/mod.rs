@@ -11,10 +11,8 @@ mod words;
 #[cfg(test)]
 mod tests;
 
-use std::sync::LazyLock;
-
 use millpond::Readiness;
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 use millpond_backend::{Caps, Closing, PageCaps, Reuse};
 
 pub use load::LoadError;
@@ -37,7 +35,7 @@ pub(crate) const CORPUS: [(&str, &str); 12] = [
 ];
 
 /// The policies that scenarios run under.
-pub static POLICIES: LazyLock<Vec<Variant>> = LazyLock::new(|| Variant::all().collect());
+pub static POLICIES: [Policy; 5] = Policy::VARIANTS;
 
 /// A scenario.
 #[derive(Clone, PartialEq, Debug)]
@@ -47,7 +45,7 @@ pub struct Scenario {
     /// The number of the line of its file where it begins, from 1.
     pub line: usize,
     /// The policies that it is run under.
-    pub policies: Vec<Variant>,
+    pub policies: Vec<Policy>,
     /// The properties that the device must have.
     pub needs: Vec<Requirement>,
     /// Further configuration, applied after the policy's.

@@ -7,7 +7,7 @@ use millpond::settings::Settings;
 use millpond::{DriverActivity, Error, Readiness, Report};
 use millpond_backend::{Backend, Point};
 
-use super::{Action, Expect, Refusal, Relation, ReportField, Requirement, Scenario, Variant};
+use super::{Action, Expect, Policy, Refusal, Relation, ReportField, Requirement, Scenario};
 use crate::device::DeviceUnderTest;
 use crate::oracle::Place;
 use crate::session::{Session, Setup, Stop};
@@ -35,7 +35,7 @@ struct Player<'d, D: DeviceUnderTest> {
 /// # Errors
 ///
 /// Returns what the device lacks, or what failed and at which line.
-pub(crate) fn play<D: DeviceUnderTest>(device: &D, scenario: &Scenario, policy: &Variant) -> Result<(), Stop> {
+pub(crate) fn play<D: DeviceUnderTest>(device: &D, scenario: &Scenario, policy: Policy) -> Result<(), Stop> {
     play_with(device, scenario, policy, Settings::default())
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn play<D: DeviceUnderTest>(device: &D, scenario: &Scenario, policy: 
 pub(crate) fn play_with<D: DeviceUnderTest>(
     device: &D,
     scenario: &Scenario,
-    policy: &Variant,
+    policy: Policy,
     settings: Settings,
 ) -> Result<(), Stop> {
     let bytes = scenario.needs.contains(&Requirement::Transfer);

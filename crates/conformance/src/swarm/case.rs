@@ -12,7 +12,7 @@ use crate::language::{Generator, Operation, Shortest, shrink};
 use crate::scenario;
 use crate::session::{Session, Setup, Stop};
 use crate::suite::text_of;
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 
 /// The most programs that are tried to shorten one.
 const TRIALS_MAX: u32 = 3000;
@@ -23,7 +23,7 @@ pub struct Case<'d, D> {
     /// The device.
     pub device: &'d D,
     /// The policy.
-    pub policy: Variant,
+    pub policy: Policy,
     /// The settings, which the policy's own configuration overrides.
     pub settings: Settings,
 }
@@ -108,7 +108,7 @@ pub struct Shrunk {
 
 impl<'d, D: DeviceUnderTest> Case<'d, D> {
     /// Creates a case with default settings, in which programs run on the device under the policy.
-    pub fn new(device: &'d D, policy: Variant) -> Self {
+    pub fn new(device: &'d D, policy: Policy) -> Self {
         Self { device, policy, settings: Settings::default() }
     }
 
@@ -180,7 +180,7 @@ impl<'d, D: DeviceUnderTest> Case<'d, D> {
 
     fn open(&self, program: &Program) -> Result<Session<'d, D>, Stop> {
         let setup =
-            Setup { policy: &self.policy, conf: "", limit: Some(program.limit), streams: program.streams, bytes: true };
+            Setup { policy: self.policy, conf: "", limit: Some(program.limit), streams: program.streams, bytes: true };
         Session::open_with(self.device, &setup, self.settings.clone())
     }
 
@@ -209,10 +209,10 @@ impl<'d, D: DeviceUnderTest> Case<'d, D> {
     fn scenario(&self, program: &Program, failed: &Failed) -> Option<String> {
         let nature = failed.nature();
         [false, true].into_iter().find_map(|evidence| {
-            let text = steps::scenario(program, &self.policy, self.device.name(), evidence)?;
+            let text = steps::scenario(program, self.policy, self.device.name(), evidence)?;
             let scenario = scenario::load(&text).ok()?.pop()?;
             let played = catch_unwind(AssertUnwindSafe(|| {
-                scenario::play_with(self.device, &scenario, &self.policy, self.settings.clone())
+                scenario::play_with(self.device, &scenario, self.policy, self.settings.clone())
             }));
             let said = match played.unwrap_or_else(|panic| Err(Stop::Fail(text_of(panic)))) {
                 Err(Stop::Fail(said)) => said,

@@ -18,7 +18,7 @@ use std::ops::AddAssign;
 
 use crate::device::DeviceUnderTest;
 use crate::session::Stop;
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 
 use case::End;
 pub use case::{Case, Failed, Shrunk};
@@ -33,7 +33,7 @@ pub struct Swarm {
     /// The number of operations.
     pub operations: u32,
     /// The policy.
-    pub policy: Variant,
+    pub policy: Policy,
     /// Whether driver calls fail at times, on devices that support that.
     pub faults: bool,
     /// The number of operations after which everything is checked. Every grant is judged in any case.
@@ -88,6 +88,8 @@ pub(crate) fn run_or_stop<D: DeviceUnderTest>(device: &D, swarm: &Swarm) -> Resu
     let (_, result) = Case::new(device, swarm.policy).attempt(swarm);
     result.map_err(|end| match end {
         End::Skipped(reason) => Stop::Skip(reason),
-        End::Failed(failed) => Stop::Fail(format!("seed {} under {}: {failed}", swarm.seed, swarm.policy.name)),
+        End::Failed(failed) => {
+            Stop::Fail(format!("seed {} under {}: {failed}", swarm.seed, swarm.policy.variant_name()))
+        }
     })
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Program;
-use millpond::settings::Variant;
+use millpond::settings::Policy;
 
 use crate::evidence::BYTES as EVIDENCE_BYTES;
 use crate::language::{Noted, Operation};
@@ -21,7 +21,7 @@ struct Steps {
 /// they take room. Returns `None` where the language has no step for an operation: those with which a test controls
 /// when work completes, or which driver call fails. Where a run reads a block, the scenario writes to it, because a
 /// read in a scenario would make the host wait.
-pub(super) fn scenario(program: &Program, policy: &Variant, device: String, evidence: bool) -> Option<String> {
+pub(super) fn scenario(program: &Program, policy: Policy, device: String, evidence: bool) -> Option<String> {
     let mut steps = Steps::default();
     if evidence {
         for stream in 0..program.streams {
@@ -31,7 +31,7 @@ pub(super) fn scenario(program: &Program, policy: &Variant, device: String, evid
     for &operation in &program.operations {
         steps.add(operation)?;
     }
-    let mut text = format!("# On a device that is {device}.\nscenario shrunk\nunder {}\n", policy.name);
+    let mut text = format!("# On a device that is {device}.\nscenario shrunk\nunder {}\n", policy.variant_name());
     let _ = writeln!(text, "limited {}", program.limit);
     Some(text + &steps.text)
 }

@@ -2,8 +2,8 @@
 //! a run of the swarm can find.
 
 use millpond::plant::Plant;
+use millpond::settings::Policy;
 use millpond::settings::Settings;
-use millpond::settings::Variant;
 use millpond_backend::{Closing, Reuse};
 use millpond_conformance::SimDevice;
 use millpond_conformance::language::Operation;
@@ -18,8 +18,8 @@ const OPERATIONS: u32 = 120;
 /// The most operations that remain of a failing run whose bug needs only a handful of them.
 const A_HANDFUL: usize = 8;
 
-fn policy(name: &str) -> Variant {
-    Variant::find(name).expect("a policy of this name")
+fn policy(name: &str) -> Policy {
+    Policy::variant(name).expect("a policy of this name")
 }
 
 fn manual() -> SimDevice {
@@ -27,7 +27,7 @@ fn manual() -> SimDevice {
 }
 
 /// Returns the first seed that fails with the bug planted, and checks that it passes without the bug.
-fn failing(device: &SimDevice, policy: Variant, plant: Plant) -> (Swarm, Program) {
+fn failing(device: &SimDevice, policy: Policy, plant: Plant) -> (Swarm, Program) {
     let sound = Case::new(device, policy);
     let planted = Case { settings: Settings { plant: Some(plant), ..Settings::default() }, ..sound.clone() };
     let found = (0..SEEDS).find_map(|seed| {
@@ -40,11 +40,16 @@ fn failing(device: &SimDevice, policy: Variant, plant: Plant) -> (Swarm, Program
     (swarm, program)
 }
 
-fn shrink(device: &SimDevice, policy: Variant, plant: Plant) -> Shrunk {
+fn shrink(device: &SimDevice, policy: Policy, plant: Plant) -> Shrunk {
     let (swarm, program) = failing(device, policy, plant);
     let case = Case { settings: Settings { plant: Some(plant), ..Settings::default() }, ..Case::new(device, policy) };
     let shrunk = case.shrink(&program).expect("it fails again");
-    println!("{plant:?} under {}: seed {}, {} operations; {shrunk}", policy.name, swarm.seed, program.operations.len());
+    println!(
+        "{plant:?} under {}: seed {}, {} operations; {shrunk}",
+        policy.variant_name(),
+        swarm.seed,
+        program.operations.len()
+    );
     assert!(shrunk.program.operations.len() <= A_HANDFUL, "{shrunk}");
     // The planted bug is the cause of the failure, and the shortened program reproduces it.
     assert!(Case::new(device, policy).replay(&shrunk.program).is_ok(), "{shrunk}");

@@ -18,7 +18,7 @@ fn a_thousand_runs() {
         let swarm = done.run.swarm;
         match done.result {
             Ok(tally) => {
-                let sum = by_policy.entry(swarm.policy.name).or_default();
+                let sum = by_policy.entry(swarm.policy.variant_name()).or_default();
                 sum.0 += 1;
                 sum.1 += tally;
             }
@@ -30,12 +30,16 @@ fn a_thousand_runs() {
     assert!(failed.is_empty(), "{} runs failed:\n{}", failed.len(), failed.join("\n"));
     assert_eq!(by_policy.values().map(|(runs, _)| runs).sum::<u64>(), RUNS);
     for policy in POLICIES.iter() {
-        let (runs, tally) = by_policy[policy.name];
+        let (runs, tally) = by_policy[policy.variant_name()];
         // Runs with few grants prove nothing.
-        assert!(runs > RUNS / 10 && tally.grants > 20 * runs, "{}: {runs} runs, {tally:?}", policy.name);
-        assert!(tally.refusals > runs / 4 && tally.failures > runs / 8, "{}: {runs} runs, {tally:?}", policy.name);
-        assert!(tally.evidence > 100, "{}: {tally:?}", policy.name);
-        assert!(tally.restored > runs / 2, "{}: {runs} runs, {tally:?}", policy.name);
+        assert!(runs > RUNS / 10 && tally.grants > 20 * runs, "{}: {runs} runs, {tally:?}", policy.variant_name());
+        assert!(
+            tally.refusals > runs / 4 && tally.failures > runs / 8,
+            "{}: {runs} runs, {tally:?}",
+            policy.variant_name()
+        );
+        assert!(tally.evidence > 100, "{}: {tally:?}", policy.variant_name());
+        assert!(tally.restored > runs / 2, "{}: {runs} runs, {tally:?}", policy.variant_name());
     }
     let moved = |name| (by_policy[name].1.moved, by_policy[name].1.moved_behind_wait);
     assert!(moved("paged").0 > RUNS / 2 && moved("paged").1 > 0, "{:?} pages gathered under paged", moved("paged"));

@@ -50,18 +50,20 @@ static KEYS: [Key; 24] = [
     },
     key(&["garbage_collection_threshold"], |to, word| {
         let accepted = "above 0 and below 1; leave the key out to turn it off";
-        share(|share| share > 0.0 && share < 1.0, word, accepted).map(|share| to.gc_threshold = share)
+        share(|share| share > 0.0 && share < 1.0, word, accepted).map(|share| to.rest.gc_threshold = share)
     }),
     ignored(&["graph_capture_record_stream_reuse"], |_, word| boolean(word).map(drop)),
     key(&["growth"], |to, word| {
         let growth = one_of([Growth::Tight, Growth::Balanced], Growth::name, word, "`tight` or `balanced`");
         growth.map(|growth| to.policy.growth = growth)
     }),
-    key(&[LARGE], |to, word| mib_above(10, word, "more than 10 (MiB)").map(|mib| to.large_segment_bytes = mib * MIB)),
-    key(&[MAX_NON_SPLIT], |to, word| limit(to, word).map(|limit| to.max_non_split_rounding_bytes = Some(limit))),
-    key(&[MAX_SPLIT], |to, word| limit(to, word).map(|limit| to.max_split_bytes = Some(limit))),
+    key(&[LARGE], |to, word| {
+        mib_above(10, word, "more than 10 (MiB)").map(|mib| to.rest.large_segment_bytes = mib * MIB)
+    }),
+    key(&[MAX_NON_SPLIT], |to, word| limit(to, word).map(|limit| to.rest.max_non_split_rounding_bytes = Some(limit))),
+    key(&[MAX_SPLIT], |to, word| limit(to, word).map(|limit| to.rest.max_split_bytes = Some(limit))),
     key(&["per_process_memory_fraction"], |to, word| {
-        share(|share| share <= 1.0, word, "from 0 to 1").map(|share| to.memory_fraction = share)
+        share(|share| share <= 1.0, word, "from 0 to 1").map(|share| to.rest.memory_fraction = share)
     }),
     ignored(&["pinned_free_catch_all"], |_, word| boolean(word).map(drop)),
     ignored(&["pinned_max_cached_size_mb"], |_, word| mib(word).map(drop)),
@@ -70,22 +72,29 @@ static KEYS: [Key; 24] = [
     ignored(&["pinned_reserve_segment_size_mb"], |_, word| mib_above(0, word, "more than 0 (MiB)").map(drop)),
     ignored(&["pinned_use_background_threads"], |_, word| boolean(word).map(drop)),
     ignored(&["pinned_use_cuda_host_register", "pinned_use_hip_host_register"], |_, word| boolean(word).map(drop)),
-    key(&["policy"], |to, word| policy(word).map(|policy| to.policy.policy = policy)),
+    key(&["policy"], |to, word| {
+        let accepted = "`paged`, `classic`, `direct` or `auto`";
+        to.policy.policy = match word.text {
+            "auto" => None,
+            _ => Some(one_of(PolicyName::ALL, PolicyName::as_str, word, accepted)?),
+        };
+        Ok(())
+    }),
     ignored(&["release_lock_on_cudamalloc", "release_lock_on_hipmalloc"], |_, word| boolean(word).map(drop)),
     Key {
         names: &["roundup_power2_divisions"],
         is_ignored: false,
-        set: Set::Value(|to, key, value| divisions(key, value).map(|all| to.divisions = all)),
+        set: Set::Value(|to, key, value| divisions(key, value).map(|all| to.rest.divisions = all)),
     },
     key(&["scrub"], |to, word| {
         let values = [Scrub::Off, Scrub::OtherStreams, Scrub::Always];
         let scrub = one_of(values, Scrub::name, word, "`off`, `other_streams` or `always`");
-        scrub.map(|scrub| to.scrub = scrub)
+        scrub.map(|scrub| to.rest.scrub = scrub)
     }),
     key(&["slack"], |to, word| {
         share(|share| share <= 1000.0, word, "from 0 to 1000").map(|share| to.policy.slack = Some(share))
     }),
-    key(&["throw_on_cudamalloc_oom"], |to, word| boolean(word).map(|on| to.throw_on_oom = on)),
+    key(&["throw_on_cudamalloc_oom"], |to, word| boolean(word).map(|on| to.rest.throw_on_oom = on)),
 ];
 
 /// Returns the keys that a text may name, in alphabetical order except for the HIP spellings, which follow the CUDA
@@ -145,9 +154,11 @@ fn resolve(pairs: &[Pair<'_>]) -> Result<Vec<&'static Key>, ConfError> {
 /// Refuses a new large segment size that puts a limit of the base out of its range.
 fn check_inherited(options: &Options, keys: &[&Key], pairs: &[Pair<'_>]) -> Result<(), ConfError> {
     let Some(index) = keys.iter().position(|key| key.name() == LARGE) else { return Ok(()) };
-    for (key, bytes) in [(MAX_SPLIT, options.max_split_bytes), (MAX_NON_SPLIT, options.max_non_split_rounding_bytes)] {
-        if let Some(bytes) = bytes.filter(|bytes| *bytes < options.large_segment_bytes) {
-            let large_mib = options.large_segment_bytes / MIB;
+    for (key, bytes) in
+        [(MAX_SPLIT, options.rest.max_split_bytes), (MAX_NON_SPLIT, options.rest.max_non_split_rounding_bytes)]
+    {
+        if let Some(bytes) = bytes.filter(|bytes| *bytes < options.rest.large_segment_bytes) {
+            let large_mib = options.rest.large_segment_bytes / MIB;
             let kind = Kind::LargeSegmentAbove { key, large_mib, bytes };
             return Err(ConfError::new(pairs[index].key.at, kind));
         }
@@ -199,8 +210,8 @@ pub(super) fn mib_above(least: u64, word: Given<'_>, accepted: &'static str) -> 
 /// Reads a size in MiB that may not be below the large segment size, and returns it in bytes.
 pub(super) fn limit(options: &Options, word: Given<'_>) -> Result<u64, ConfError> {
     let mib = mib(word)?;
-    if mib * MIB < options.large_segment_bytes {
-        let large_mib = options.large_segment_bytes.div_ceil(MIB);
+    if mib * MIB < options.rest.large_segment_bytes {
+        let large_mib = options.rest.large_segment_bytes.div_ceil(MIB);
         return Err(ConfError::new(word.at, Kind::BelowLargeSegment { key: word.key, mib, large_mib }));
     }
     Ok(mib * MIB)
@@ -237,15 +248,6 @@ pub(super) fn backend(word: Given<'_>) -> Result<(), ConfError> {
         "native" => Ok(()),
         "cudaMallocAsync" => Err(ConfError::new(word.at, Kind::DriverBackend)),
         _ => Err(refused(word, "`native`")),
-    }
-}
-
-/// Reads the name of a policy, or `auto`.
-pub(super) fn policy(word: Given<'_>) -> Result<Option<PolicyName>, ConfError> {
-    match PolicyName::find(word.text) {
-        _ if word.text == "auto" => Ok(None),
-        Some(name) => Ok(Some(name)),
-        None => Err(refused(word, "`paged`, `classic`, `direct` or `auto`")),
     }
 }
 

@@ -5,11 +5,11 @@ use alloc::string::{String, ToString};
 
 use super::error::ConfErrorKind as Kind;
 use super::*;
-use crate::settings::{Choice, Divisions, Growth, Options, PolicyName, Scrub};
+use crate::settings::{Choice, Divisions, Growth, Options, PolicyName, Scrub, Settings};
 use crate::units::MIB;
 
 fn divisions(list: &str) -> [u64; 16] {
-    parse(&format!("roundup_power2_divisions:{list}")).unwrap().divisions.0
+    parse(&format!("roundup_power2_divisions:{list}")).unwrap().rest.divisions.0
 }
 
 fn refused(text: &str) -> (usize, Kind) {
@@ -30,9 +30,9 @@ fn every_key_with_an_effect_has_it() {
                 max_non_split_rounding_mb:48,garbage_collection_threshold:0.8,roundup_power2_divisions:4,\
                 per_process_memory_fraction:0.5,slack:0.25,growth:tight,throw_on_cudamalloc_oom:True,\
                 scrub:other_streams";
-    let policy = PolicyName::find("direct");
-    let expected = Options {
-        policy: Choice { policy, expandable_segments: true, growth: Growth::Tight, slack: Some(0.25) },
+    let policy = Some(PolicyName::Direct);
+    let choice = Choice { policy, expandable_segments: true, growth: Growth::Tight, slack: Some(0.25) };
+    let rest = Settings {
         large_segment_bytes: 32 * MIB,
         max_split_bytes: Some(64 * MIB),
         max_non_split_rounding_bytes: Some(48 * MIB),
@@ -41,8 +41,9 @@ fn every_key_with_an_effect_has_it() {
         divisions: Divisions([4; 16]),
         memory_fraction: 0.5,
         throw_on_oom: true,
-        ..Options::default()
+        ..Settings::default()
     };
+    let expected = Options { policy: choice, rest };
     let parsed = parse_over(Options::default(), text).unwrap();
     assert_eq!((parsed.options, parsed.ignored.len()), (expected, 0));
 }
@@ -90,16 +91,17 @@ fn white_space_around_tokens_is_ignored() {
 #[test]
 fn the_large_segment_size_counts_wherever_it_stands() {
     let options = parse("max_split_size_mb:12,large_segment_size_mb:11").unwrap();
-    assert_eq!(options.max_split_bytes, Some(12 * MIB));
+    assert_eq!(options.rest.max_split_bytes, Some(12 * MIB));
     let kind = Kind::BelowLargeSegment { key: "max_split_size_mb", mib: 30, large_mib: 40 };
     assert_eq!(refused("max_split_size_mb:30,large_segment_size_mb:40"), (18, kind));
-    assert_eq!(parse("max_split_size_mb:20").unwrap().max_split_bytes, Some(20 * MIB));
+    assert_eq!(parse("max_split_size_mb:20").unwrap().rest.max_split_bytes, Some(20 * MIB));
     assert!(parse("max_split_size_mb:19").is_err());
 }
 
 #[test]
 fn a_base_keeps_what_the_text_does_not_name() {
-    let base = parse("max_split_size_mb:40,throw_on_cudamalloc_oom:True").unwrap().as_recorded();
+    let base = parse("max_split_size_mb:40,throw_on_cudamalloc_oom:True").unwrap();
+    let base = Options { rest: base.rest.as_recorded(), ..base };
     let parsed = parse_over(base.clone(), "expandable_segments:True").unwrap();
     assert_eq!(
         parsed.options,
@@ -175,7 +177,8 @@ fn every_divisions_table_of_few_values_survives() {
             slots[slot] = [0, 2, 8][rest % 3];
             rest /= 3;
         }
-        let options = Options { divisions: Divisions(slots), ..Options::default() };
+        let rest = Settings { divisions: Divisions(slots), ..Settings::default() };
+        let options = Options { rest, ..Options::default() };
         let written = write(&options);
         assert_eq!(parse(&written), Ok(options), "{written}");
     }
@@ -183,6 +186,7 @@ fn every_divisions_table_of_few_values_survives() {
 
 #[test]
 fn a_size_that_keys_cannot_say_is_written_truthfully() {
-    let options = Options { max_split_bytes: Some(20 * MIB + MIB / 2), ..Options::default() };
+    let rest = Settings { max_split_bytes: Some(20 * MIB + MIB / 2), ..Settings::default() };
+    let options = Options { rest, ..Options::default() };
     assert_eq!(write(&options), "max_split_size_mb:20.5");
 }

@@ -137,7 +137,7 @@ impl Coordinator {
         headroom.set_fraction(settings.memory_fraction);
         Self {
             sizes: Sizes::new(&settings),
-            sourced: settings.clone().with_policy(Policy::default()),
+            sourced: Settings { policy: Policy::default(), ..settings.clone() },
             backing: settings.policy.backing(),
             paging: Paging::new(settings.policy),
             settings,

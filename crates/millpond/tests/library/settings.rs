@@ -1,7 +1,7 @@
 //! Settings made in code: those that `build` accepts work, and the others are a typed error. It never panics.
 
 use millpond::backend::{Backend as _, ClassId};
-use millpond::settings::{Divisions, Growth, Policy, Segments, Settings, Ties, Variant};
+use millpond::settings::{Divisions, Growth, Policy, Segments, Settings, Ties};
 use millpond::{Allocator, BuildError, Error};
 use millpond_sim::Sim;
 use millpond_trace::Random;
@@ -116,7 +116,7 @@ impl Drawing {
         }
         let large_segment_bytes = if self.yes() { 20 << 20 } else { self.bytes() };
         let limits = [(); 2].map(|()| if self.yes() { None } else { Some(self.bytes()) });
-        let mut policies: Vec<Policy> = Variant::all().map(|variant| variant.policy).collect();
+        let mut policies: Vec<Policy> = Policy::VARIANTS.to_vec();
         policies.push(Policy::Classic(Segments::Snug(self.share())));
         Settings {
             policy: self.0.pick(&policies),

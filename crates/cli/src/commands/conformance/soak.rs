@@ -49,7 +49,7 @@ pub(super) fn run(runs: u64, args: &ConformanceArgs, output: &mut Output) -> Res
     panic::set_hook(Box::new(|_| {}));
     soak::run(seed..end, args.operations, threads, &mut |done| {
         let Run { device, swarm } = done.run;
-        progress.doing(format!("{} on {}; {} failed", swarm.policy.name, device.name(), totals.failed()));
+        progress.doing(format!("{} on {}; {} failed", swarm.policy.variant_name(), device.name(), totals.failed()));
         progress.step();
         let told = totals.add(&done);
         if output.is_json() {
@@ -106,7 +106,7 @@ impl Row {
         Self {
             seed: done.run.swarm.seed,
             device: done.run.device.name(),
-            policy: done.run.swarm.policy.name,
+            policy: done.run.swarm.policy.variant_name(),
             faults: done.run.swarm.faults,
             outcome,
             detail,

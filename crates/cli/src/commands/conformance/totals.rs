@@ -32,7 +32,7 @@ pub(super) struct Totals {
 impl Totals {
     /// Counts a run, and returns the description of its failure if it failed.
     pub(super) fn add(&mut self, done: &Done) -> Option<&str> {
-        let sum = self.by_policy.entry(done.run.swarm.policy.name).or_default();
+        let sum = self.by_policy.entry(done.run.swarm.policy.variant_name()).or_default();
         sum.runs += 1;
         match &done.result {
             Ok(tally) => sum.tally += *tally,
@@ -73,12 +73,12 @@ impl Totals {
             ("behind waits", Right),
         ]);
         for policy in POLICIES.iter() {
-            let Some(Sum { runs, failed, tally }) = self.by_policy.get(policy.name) else { continue };
+            let Some(Sum { runs, failed, tally }) = self.by_policy.get(policy.variant_name()) else { continue };
             let Tally { grants, refusals, failures, evidence, restored, moved, moved_behind_wait } = tally;
             let evidence = *evidence as u64;
             let numbers = [runs, failed, grants, refusals, failures, &evidence, restored, moved, moved_behind_wait];
             let cells = numbers.into_iter().map(u64::to_string);
-            table.row(std::iter::once(policy.name.to_owned()).chain(cells).collect());
+            table.row(std::iter::once(policy.variant_name().to_owned()).chain(cells).collect());
         }
         table
     }
@@ -91,7 +91,7 @@ fn failure(done: &Done, short: bool) -> Option<String> {
     let Swarm { seed, operations, policy, .. } = done.run.swarm;
     let again = format!("millpond conformance --soak 1 --seed {seed} --operations {operations}");
     let mut text =
-        format!("FAILED on {} under {}\n  {failed}\n  again: {again}\n", done.run.device.name(), policy.name);
+        format!("FAILED on {} under {}\n  {failed}\n  again: {again}\n", done.run.device.name(), policy.variant_name());
     if let Some(shrunk) = short.then(|| done.run.shrink()).flatten() {
         text += &format!("  `Run::new({seed}, {operations})` on its device: {shrunk}");
     }
@@ -122,6 +122,6 @@ mod tests {
         assert_eq!((totals.runs(), totals.failed(), totals.findings()), (3, 1, &[text][..]));
         let table = totals.table().render();
         let last: Vec<&str> = table.lines().last().expect("a row").split_whitespace().collect();
-        assert_eq!(last, [run.swarm.policy.name, "3", "1", "10", "0", "0", "0", "0", "4", "0"]);
+        assert_eq!(last, [run.swarm.policy.variant_name(), "3", "1", "10", "0", "0", "0", "0", "4", "0"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use millpond::ENVIRONMENT;
 use millpond::conf::{self, ConfError, ConfErrorKind};
-use millpond::settings::{Choice, Options, Policy, Scrub, Settings, Variant};
+use millpond::settings::{Choice, Options, Policy, Scrub, Settings};
 use millpond::summary::split_note;
 
 use super::ReplayArgs;
@@ -26,7 +26,7 @@ pub(super) const EXPANDABLE: &str = "expandable";
 /// Returns [`Failure::Input`] for a malformed configuration and an unknown policy.
 pub(super) fn choose(args: &ReplayArgs, has_pages: bool) -> Result<Vec<Settings>, Failure> {
     let base = configured(Options::default(), args.conf.as_deref(), |name| std::env::var(name).ok())?;
-    let base = if args.as_recorded { base.as_recorded() } else { base };
+    let base = if args.as_recorded { Options { rest: base.rest.as_recorded(), ..base } } else { base };
     let modes = args.scrub.iter().map(|mode| scrub(mode)).collect::<Result<Vec<_>, _>>()?;
     if args.compare {
         return Ok(scrubbed(compared(&base, has_pages, args.tight), &modes));
@@ -69,12 +69,12 @@ fn with_policy(base: Options, name: &str) -> Result<Options, Failure> {
     if !name.chars().all(|c| c.is_ascii_alphanumeric()) {
         return Err(Failure::Input(format!("--policy: `{name}` is no policy; write one such as classic")));
     }
-    if let Some(variant) = Variant::find(name).filter(|variant| variant.policy.name() != name) {
+    if let Some(variant) = Policy::variant(name).filter(|variant| variant.name() != name) {
         let slack = base.policy.slack;
-        return Ok(base.with_policy(Choice { slack, ..Choice::from(variant.policy) }));
+        return Ok(Options { policy: Choice { slack, ..Choice::from(variant) }, ..base });
     }
     let parsed = conf::parse_over(base, &format!("policy:{name}"));
-    let meant = || suggestion(name, Variant::all().map(|variant| variant.name).chain(["auto"]));
+    let meant = || suggestion(name, Policy::VARIANTS.map(Policy::variant_name).into_iter().chain(["auto"]));
     parsed.map(|parsed| parsed.options).map_err(|error| Failure::Input(format!("--policy: {}{}", error.kind, meant())))
 }
 
@@ -98,8 +98,8 @@ pub(super) fn conf_text(settings: &Settings) -> String {
 fn keys_without_effect(options: &Options, has_pages: bool) -> Vec<&'static str> {
     let keys = [
         ("expandable_segments", options.policy.expandable_segments),
-        ("max_split_size_mb", options.max_split_bytes.is_some()),
-        ("max_non_split_rounding_mb", options.max_non_split_rounding_bytes.is_some()),
+        ("max_split_size_mb", options.rest.max_split_bytes.is_some()),
+        ("max_non_split_rounding_mb", options.rest.max_non_split_rounding_bytes.is_some()),
     ];
     let moves_pages = options.policy.resolve(has_pages).moves_pages();
     keys.into_iter().filter(|(_, is_set)| *is_set && moves_pages).map(|(key, _)| key).collect()
@@ -137,22 +137,21 @@ fn explain(origin: &str, text: &str, error: &ConfError) -> String {
 
 fn compared(base: &Options, has_pages: bool, with_tight: bool) -> Vec<Settings> {
     let names = COMPARED.into_iter().chain(with_tight.then_some(TIGHT));
-    let variants: Vec<Variant> = names.filter_map(Variant::find).collect();
     let (possible, impossible): (Vec<_>, Vec<_>) =
-        variants.into_iter().partition(|variant| has_pages || !variant.policy.needs_pages());
+        names.filter_map(Policy::variant).partition(|policy| has_pages || !policy.needs_pages());
     if !impossible.is_empty() {
-        let names: Vec<_> = impossible.into_iter().map(|variant| variant.name).collect();
+        let names: Vec<_> = impossible.into_iter().map(Policy::variant_name).collect();
         tell(&format!("note: left out, as the device has no virtual memory: {}", names.join(", ")));
     }
     // Beside `tight`, plain `paged` is what its name says; alone it grows as it is configured to.
-    let with = |variant: Variant| match variant.policy {
+    let configured = |policy: Policy| match policy {
         Policy::Paged { growth, .. } => {
             let growth = if with_tight { growth } else { base.policy.growth };
-            base.clone()
-                .with_policy(Policy::Paged { growth, slack: base.policy.slack.unwrap_or(Policy::DEFAULT_SLACK) })
+            Policy::Paged { growth, slack: base.policy.slack.unwrap_or(Policy::DEFAULT_SLACK) }
         }
-        policy => base.clone().with_policy(policy),
+        policy => policy,
     };
+    let with = |policy: Policy| Settings { policy: configured(policy), ..base.rest.clone() };
     possible.into_iter().map(with).collect()
 }
 
@@ -217,9 +216,9 @@ mod tests {
 
     #[test]
     fn a_policy_is_chosen_by_the_name_of_its_variant() {
-        for variant in Variant::all() {
-            let options = with_policy(Options::default(), variant.name).unwrap();
-            assert_eq!(options.resolve(false).policy, variant.policy, "{}", variant.name);
+        for policy in Policy::VARIANTS {
+            let options = with_policy(Options::default(), policy.variant_name()).unwrap();
+            assert_eq!(options.resolve(false).policy, policy, "{}", policy.variant_name());
         }
         assert!(with_policy(Options::default(), "modern").is_err());
     }

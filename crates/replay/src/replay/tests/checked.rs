@@ -1,6 +1,6 @@
 //! Checked replays: they find planted bugs, and report nothing where there is none.
 
-use millpond::settings::{Growth, Policy, Segments, Settings, Variant};
+use millpond::settings::{Growth, Policy, Segments, Settings};
 use millpond_backend::{Closing, Transfer as _};
 use millpond_sim::{Completion, CostModel, Sim, SimError};
 
@@ -29,7 +29,7 @@ pub(super) fn beginning(pattern: Pattern, events: usize) -> Replay {
 }
 
 pub(super) fn variants() -> [Settings; 4] {
-    let policies = ["paged", "classic", "expandable", "direct"].map(|name| Variant::find(name).expect(name).policy);
+    let policies = ["paged", "classic", "expandable", "direct"].map(|name| Policy::variant(name).expect(name));
     policies.map(|policy| Settings { policy, ..Settings::default() })
 }
 

@@ -142,7 +142,7 @@ fn bytes_are_right_while_work_is_in_flight() {
 #[test]
 fn what_is_in_flight_costs_waits_or_memory() {
     let replay = beginning(Pattern::ManyStreams, 3000);
-    let tight = millpond::settings::Variant::find("tight").expect("a variant").policy;
+    let tight = millpond::settings::Policy::variant("tight").expect("a variant");
     let cost = |events: Option<u64>| {
         let sim = Sim::new();
         let allocator = allocator(&sim, Settings { policy: tight, ..Settings::default() });

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use millpond::events::Event as Told;
-use millpond::settings::{Settings, Variant};
+use millpond::settings::{Policy, Settings};
 use millpond::stats::{MemoryStats, PageStats};
 use millpond_backend::{Closing, Reuse, StreamId};
 use millpond_sim::{Completion, Sim};
@@ -39,7 +39,7 @@ fn outcome(replay: &Replay, device: (Closing, Reuse), settings: &Settings, limit
 }
 
 fn settings() -> [Settings; 4] {
-    let policies = ["paged", "classic", "expandable", "direct"].map(|name| Variant::find(name).expect(name).policy);
+    let policies = ["paged", "classic", "expandable", "direct"].map(|name| Policy::variant(name).expect(name));
     policies.map(|policy| Settings { policy, ..Settings::default() })
 }
 
