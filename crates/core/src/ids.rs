@@ -32,6 +32,15 @@ impl BlockId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ShardId(pub u32);
 
+/// A block of a shard.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ShardBlock {
+    /// The shard.
+    pub shard: ShardId,
+    /// The number of the block there.
+    pub block: BlockId,
+}
+
 /// A handle of physical memory. It is reused once the page is released.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PageId(pub u32);

@@ -8,7 +8,7 @@ use millpond_backend::{Point, StreamId, Tick};
 use super::Windows;
 use crate::governor::Pace;
 use crate::governor::sizes::Slack;
-use crate::ids::{BlockId, ShardId};
+use crate::ids::ShardBlock;
 use crate::settings::{Growth, Policy};
 use crate::stats::PageStats;
 
@@ -20,8 +20,8 @@ pub(crate) struct Paging {
     pub(crate) pace: Pace,
     pub(crate) windows: Windows,
     pub(crate) waited: Waited,
-    /// Addresses that windows have lost, whose pages are being unmapped: the shard and the block.
-    pub(crate) ending: Vec<(ShardId, BlockId)>,
+    /// Addresses that windows have lost, whose pages are being unmapped.
+    pub(crate) ending: Vec<ShardBlock>,
     pub(crate) stats: PageStats,
 }
 

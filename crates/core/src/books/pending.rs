@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId, Tick};
 
-use crate::ids::{BlockId, ShardId};
+use crate::ids::{BlockId, ShardBlock, ShardId};
 
 /// How far a stream is that was asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -186,11 +186,14 @@ impl Pending {
     }
 
     /// Returns the points that each block waits for.
-    pub(crate) fn blocks(&self) -> BTreeMap<(ShardId, BlockId), Vec<Point>> {
+    pub(crate) fn blocks(&self) -> BTreeMap<ShardBlock, Vec<Point>> {
         let mut blocks: BTreeMap<_, Vec<Point>> = BTreeMap::new();
         for (stream, queue) in self.queues.iter().enumerate() {
             for &Waiter { tick, shard, block } in queue {
-                blocks.entry((shard, block)).or_default().push(Point { stream: StreamId(stream as u32), tick });
+                blocks
+                    .entry(ShardBlock { shard, block })
+                    .or_default()
+                    .push(Point { stream: StreamId(stream as u32), tick });
             }
         }
         blocks

@@ -18,7 +18,7 @@ use millpond_backend::{Point, Reuse, StreamId};
 
 use super::{Coordinator, Shards};
 use crate::block::{LastUse, State};
-use crate::ids::{BlockId, PoolId, ShardId};
+use crate::ids::{BlockId, PoolId, ShardBlock, ShardId, Slot};
 use crate::meter::SplitChange;
 use crate::shard::{Grant, Mark, Shard, Spot};
 use crate::size::Want;
@@ -135,13 +135,13 @@ impl Coordinator {
         &self,
         pool: PoolId,
         to: &Checkpoint,
-        leaving: &[(ShardId, BlockId)],
+        leaving: &[ShardBlock],
         shards: &mut dyn Shards,
     ) -> Result<(), Obstacle> {
-        let mut leaves: BTreeSet<(ShardId, BlockId)> = leaving.iter().copied().collect();
-        for &(id, block) in leaving {
-            let pieces = shards.with(id, |shard| shard.pieces_of(block));
-            leaves.extend(pieces.into_iter().map(|piece| (id, piece)));
+        let mut leaves: BTreeSet<ShardBlock> = leaving.iter().copied().collect();
+        for &ShardBlock { shard, block } in leaving {
+            let pieces = shards.with(shard, |shard| shard.pieces_of(block));
+            leaves.extend(pieces.into_iter().map(|block| ShardBlock { shard, block }));
         }
         self.look_at(pool, to, &leaves, shards).map(drop)
     }
@@ -235,7 +235,7 @@ impl Coordinator {
         &self,
         pool: PoolId,
         to: &Checkpoint,
-        leaving: &BTreeSet<(ShardId, BlockId)>,
+        leaving: &BTreeSet<ShardBlock>,
         shards: &mut dyn Shards,
     ) -> Result<(Vec<Point>, bool), Obstacle> {
         if to.pool != pool {
@@ -245,9 +245,9 @@ impl Coordinator {
             return Err(Obstacle::Capturing);
         }
         let mut waiting = BTreeSet::new();
-        for id in self.shards_of(pool) {
-            let pieces = shards.with(id, |shard| shard.pieces_of_pending());
-            waiting.extend(pieces.into_iter().map(|piece| (id, piece)));
+        for shard in self.shards_of(pool) {
+            let pieces = shards.with(shard, |shard| shard.pieces_of_pending());
+            waiting.extend(pieces.into_iter().map(|block| ShardBlock { shard, block }));
         }
         let (mut points, mut has_pending) = (Vec::new(), false);
         let mut from = None;
@@ -262,7 +262,7 @@ impl Coordinator {
             let (stands, found, last) = shards.with(spot.shard, |shard| shard.standing_at(spot, hint));
             from = Some((spot.shard, spot.slot, last));
             for (block, state) in stands {
-                let block = (spot.shard, block);
+                let block = ShardBlock { shard: spot.shard, block };
                 match state {
                     State::Free | State::Kept => {}
                     State::Pending => has_pending = true,
@@ -299,7 +299,7 @@ fn grounds(to: &Checkpoint) -> Vec<Ground<'_>> {
 }
 
 /// Returns the block with which the last search ended, if this one goes on in the same segment.
-fn hint_for(spot: &Spot, from: Option<(ShardId, crate::ids::Slot, BlockId)>) -> Option<BlockId> {
+fn hint_for(spot: &Spot, from: Option<(ShardId, Slot, BlockId)>) -> Option<BlockId> {
     from.filter(|&(shard, slot, _)| (shard, slot) == (spot.shard, spot.slot)).map(|(_, _, block)| block)
 }
 

@@ -133,7 +133,7 @@ impl Coordinator {
 
     /// Returns the last point on each stream that memory of a pool waits for.
     pub(crate) fn outstanding_in(&self, pool: PoolId, shards: &mut dyn Shards) -> Vec<Point> {
-        let waiting = self.pending.blocks().into_iter().filter(|((shard, _), _)| self.pool_of(*shard) == pool);
+        let waiting = self.pending.blocks().into_iter().filter(|(at, _)| self.pool_of(at.shard) == pool);
         self.with_those_of(self.shards_of(pool), waiting.flat_map(|(_, points)| points).collect(), shards)
     }
 

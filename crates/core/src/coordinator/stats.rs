@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, Reuse, StreamId};
 
 use super::{Coordinator, Shards};
-use crate::ids::{PoolId, ShardId, Side};
+use crate::ids::{PoolId, ShardBlock, ShardId, Side};
 use crate::looks;
 use crate::meter::{COUNTERS, Counter, EVERY_COUNTER, NONE, Peaks, each, has_shortage};
 use crate::settings::Backing;
@@ -258,7 +258,7 @@ impl Coordinator {
         for id in self.shard_ids() {
             shards.with(id, |shard| {
                 for (block, bytes, home) in shard.memory.pending_blocks() {
-                    let of_others = waiters.remove(&(id, block)).unwrap_or_default();
+                    let of_others = waiters.remove(&ShardBlock { shard: id, block }).unwrap_or_default();
                     let points = of_others.into_iter().chain(home);
                     pins.add(bytes, points.filter(is_ahead).map(|point| point.stream));
                 }

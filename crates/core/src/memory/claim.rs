@@ -10,12 +10,31 @@ use millpond_backend::{Point, Reuse, StreamId};
 use super::Memory;
 use crate::block::{Block, LastUse, State};
 use crate::books::Points;
-use crate::ids::{BlockId, PageId, Place, SegmentId, Side, Slot};
+use crate::ids::{BlockId, PageId, Place, SegmentId, ShardBlock, Side, Slot};
 use crate::index::FreeIndex;
 use crate::segment::{Mapping, Mappings, Role, Segment};
 use crate::settings::Ties;
 use crate::size::Want;
 use crate::units::QUANTUM;
+
+/// What is released so that a request of more than the split limit fits.
+#[derive(Debug)]
+pub(crate) struct Oversize {
+    /// The claimed blocks.
+    pub(crate) blocks: Vec<ShardBlock>,
+    /// Whether they have enough bytes.
+    pub(crate) suffice: bool,
+}
+
+/// A free block that garbage collection may give back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Garbage {
+    /// The number of searches since it became free.
+    pub(crate) age: u64,
+    /// What would be given back of it.
+    pub(crate) bytes: u64,
+    pub(crate) block: ShardBlock,
+}
 
 impl Memory {
     /// Takes a free block out of the index.
@@ -172,16 +191,21 @@ impl Memory {
     }
 
     /// Claims every free block of a side that is a whole segment or has whole pages inside it.
-    pub(crate) fn claim_releasable(&mut self, side: Side) -> Vec<BlockId> {
+    pub(crate) fn claim_releasable(&mut self, side: Side) -> Vec<ShardBlock> {
         let goes = |block: &BlockId| self.is_whole_segment(*block) || self.whole_pages(*block).is_some();
         let blocks: Vec<_> = self.free_blocks(side).map(|(block, _)| block).filter(goes).collect();
+        self.claim_each(blocks)
+    }
+
+    /// Claims free blocks.
+    fn claim_each(&mut self, blocks: Vec<BlockId>) -> Vec<ShardBlock> {
         blocks.iter().for_each(|&block| self.claim(block));
-        blocks
+        blocks.into_iter().map(|block| ShardBlock { shard: self.id, block }).collect()
     }
 
     /// Claims what PyTorch's `release_available_cached_blocks` releases for a request: the smallest oversize block that
-    /// is large enough, or else the largest ones until their sum is. Returns them, and whether they suffice.
-    pub(crate) fn claim_oversize(&mut self, want: &Want, max_split: u64) -> (Vec<BlockId>, bool) {
+    /// is large enough, or else the largest ones until their sum is.
+    pub(crate) fn claim_oversize(&mut self, want: &Want, max_split: u64) -> Oversize {
         let needed = want.rounded.max(max_split);
         let (free, size_of) = (&self.pools[want.side.index()].free, |block| self.blocks[block].size);
         let plain = |block: &BlockId| self.is_whole_segment(*block);
@@ -199,8 +223,7 @@ impl Memory {
                 sum += size_of(block);
             }
         }
-        blocks.iter().for_each(|&block| self.claim(block));
-        (blocks, sum >= needed)
+        Oversize { blocks: self.claim_each(blocks), suffice: sum >= needed }
     }
 
     /// Returns what garbage collection would give back of a free block: a whole segment, or the whole pages inside a
@@ -213,12 +236,14 @@ impl Memory {
         is_paged.then(|| self.whole_pages(id)).flatten().map(|(_, bytes)| bytes)
     }
 
-    /// Returns the garbage of the large side: for each block its age at `now`, and its bytes.
-    pub(crate) fn garbage(&self, now: u64) -> impl Iterator<Item = (u64, u64, BlockId)> {
-        let garbage =
-            self.free_blocks(Side::Large).filter_map(|(id, block)| Some((id, block, self.garbage_bytes(id)?)));
-        // Other threads may have freed blocks since the plan began: those are of age 0.
-        garbage.map(move |(id, block, bytes)| (now.saturating_sub(block.age), bytes, id))
+    /// Returns the garbage of the large side.
+    pub(crate) fn garbage(&self, now: u64) -> impl Iterator<Item = Garbage> {
+        self.free_blocks(Side::Large).filter_map(move |(id, block)| {
+            let bytes = self.garbage_bytes(id)?;
+            // Other threads may have freed blocks since the plan began: those are of age 0.
+            let age = now.saturating_sub(block.age);
+            Some(Garbage { age, bytes, block: ShardBlock { shard: self.id, block: id } })
+        })
     }
 
     /// Claims a block if it is still garbage, and returns whether it was: another thread may have taken it.
@@ -230,22 +255,20 @@ impl Memory {
         stays_free
     }
 
-    /// Forgets the segment that a claimed block fills, and what guarded it, which is over. Returns its place, its bytes
-    /// and its side.
-    pub(crate) fn forget_whole(&mut self, id: BlockId) -> (Slot, u64, Side) {
+    /// Forgets the segment that a claimed block fills, and what guarded it, which is over. Returns the block as it was.
+    pub(crate) fn forget_whole(&mut self, id: BlockId) -> Block {
         self.guards.take(&mut self.blocks[id]);
-        let Block { slot, size, side, .. } = self.blocks[id];
-        self.forget(slot);
-        (slot, size, side)
+        let block = self.blocks[id].clone();
+        self.forget(block.slot);
+        block
     }
 
-    /// Notes that a claimed block has no memory any more. Returns its side, and the range that is left without any
-    /// mapping by that.
-    pub(crate) fn unmapped_pages(&mut self, id: BlockId) -> (Side, Option<(Slot, SegmentId)>) {
-        let Block { side, slot, .. } = self.blocks[id];
+    /// Notes that a claimed block has no memory any more. Returns its range if that is left without any mapping.
+    pub(crate) fn unmapped_pages(&mut self, id: BlockId) -> Option<SegmentId> {
+        let slot = self.blocks[id].slot;
         let is_bare = self.unmapped(id);
         let segment = &self.segments[slot];
-        (side, (is_bare && segment.mappings.is_empty()).then_some((slot, segment.id)))
+        (is_bare && segment.mappings.is_empty()).then_some(segment.id)
     }
 
     /// Returns the freed blocks that wait for points, with their bytes, and the point of the home stream where they
@@ -266,10 +289,7 @@ impl Memory {
     /// Returns the bytes in free pages and in free segments whose last use, on any stream, is not known to be over.
     pub(crate) fn unreached_bytes(&self, is_reached: impl Fn(Point) -> bool) -> u64 {
         let free = Side::BOTH.into_iter().flat_map(|side| self.free_blocks(side).map(|(id, _)| id));
-        let unreached = free.filter(|&id| {
-            let guards = self.guards.points_of(&self.blocks[id]);
-            !guards.iter().chain([self.blocks[id].last_point()]).all(&is_reached)
-        });
+        let unreached = free.filter(|&id| !self.last_points(id).all(&is_reached));
         let releasable = |id| {
             if self.is_whole_segment(id) {
                 self.blocks[id].size

@@ -29,8 +29,7 @@ use crate::size::Want;
 use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
 
 pub(crate) use by_place::Ends;
-pub(crate) use claim::Arrival;
-pub(crate) use claim::{Claimed, Tile};
+pub(crate) use claim::{Arrival, Claimed, Garbage, Oversize, Tile};
 pub(crate) use extend::{Extend, Growing, least_to_map};
 pub(crate) use foreign::Owners;
 pub(crate) use guards::Guards;
@@ -191,6 +190,12 @@ impl Memory {
     pub(crate) fn tiles(&self, slot: Slot) -> impl Iterator<Item = BlockId> {
         let first = Some(self.segments[slot].first);
         core::iter::successors(first, |&id| self.blocks[id].next.some())
+    }
+
+    /// Returns up to which points a block was used.
+    pub(crate) fn last_points(&self, id: BlockId) -> impl Iterator<Item = Point> {
+        let block = &self.blocks[id];
+        self.guards.points_of(block).into_vec().into_iter().chain([block.last_point()])
     }
 
     /// Returns up to which points the free memory of the large side was used.

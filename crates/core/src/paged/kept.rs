@@ -8,7 +8,7 @@ use super::gather::Gathered;
 use super::idle::{IdlePages, Run, memory_of};
 use super::job::{Job, Making, Rear, Target};
 use crate::books::{PageCall, Part};
-use crate::ids::{BlockId, PageId, Place, ShardId, Slot, WindowId};
+use crate::ids::{BlockId, PageId, Place, ShardBlock, ShardId, Slot, WindowId};
 
 impl Pager<'_> {
     /// Returns a part of a kept window of a shard that is long enough and whose memory is free, in the oldest window
@@ -193,7 +193,7 @@ impl Pager<'_> {
                     shard.panes.take_out(&mut shard.memory, head, (at.offset, bytes), has_rest)
                 });
                 self.core.paging.windows.take_out(id, part, behind);
-                self.core.paging.ending.push((at.shard, block));
+                self.core.paging.ending.push(ShardBlock { shard: at.shard, block });
                 calls.push(PageCall::Unmap { page, at });
             }
         }
@@ -203,7 +203,7 @@ impl Pager<'_> {
     /// Ends a window of which nothing is in use. Returns the calls that unmap its pages.
     fn end_window(&mut self, id: WindowId) -> Vec<PageCall> {
         let window = self.core.paging.windows.remove(id);
-        self.core.paging.ending.push((window.shard, window.head));
+        self.core.paging.ending.push(ShardBlock { shard: window.shard, block: window.head });
         let leave = |part: &Part| {
             self.shards.with(part.at.shard, |shard| shard.memory.segments[part.at.slot].page_leaves(part.at));
             PageCall::Unmap { page: part.page, at: part.at }
@@ -236,10 +236,10 @@ impl Pager<'_> {
 
     /// Makes the addresses of windows vacant that have ended and whose pages are unmapped.
     pub(crate) fn vacate_windows(&mut self) {
-        self.core.paging.ending.retain(|&(id, block)| {
-            let is_bare = self.shards.with(id, |shard| shard.memory.is_bare_window(block));
+        self.core.paging.ending.retain(|&ShardBlock { shard, block }| {
+            let is_bare = self.shards.with(shard, |shard| shard.memory.is_bare_window(block));
             if is_bare {
-                self.shards.with(id, |shard| shard.panes.vacate(&mut shard.memory, block));
+                self.shards.with(shard, |shard| shard.panes.vacate(&mut shard.memory, block));
             }
             !is_bare
         });

@@ -8,7 +8,7 @@ use millpond_backend::Reuse;
 use super::phase::{Asked, Phase, Turned};
 use super::rung::{Attempt, Rung};
 use super::step::Step;
-use super::{Allowance, Goal, Plan, Run, Times};
+use super::{Allocation, Allowance, Goal, Plan, Run, Times};
 use crate::coordinator::Coordinator;
 use crate::ids::PoolId;
 use crate::settings::{Backing, Policy, Segments};
@@ -18,7 +18,7 @@ impl Run<'_> {
     /// Returns the first rung of a plan, which is told which ladder it climbs.
     pub(crate) fn first_rung(&mut self) -> Rung {
         match self.plan.request.goal {
-            Goal::Allocate(shard, _) => {
+            Goal::Allocate(Allocation { shard, .. }) => {
                 self.plan.gathers = self.core.backing_of(shard) == Backing::Pages;
                 Rung::Search
             }
@@ -49,10 +49,7 @@ impl Run<'_> {
                 let last = if gathers || has_oversize { next } else { Rung::Flush };
                 self.wait_for_turn(last)
             }
-            Rung::Oversize => {
-                let (sweep, enough) = self.sweep_oversize();
-                sweep.then(if enough { next } else { Rung::Flush }).turn()
-            }
+            Rung::Oversize => self.sweep_oversize(next),
             Rung::Flush => self.flush(next),
             Rung::SearchAgain => {
                 self.core.retire(self.plan.request.clocks, self.shards);
@@ -88,7 +85,7 @@ impl Run<'_> {
 
     /// Takes a free block for the request, if its shard has one.
     pub(crate) fn find(&mut self) -> Option<Grant> {
-        let Goal::Allocate(shard, want) = self.plan.request.goal else { return None };
+        let Goal::Allocate(Allocation { shard, want }) = self.plan.request.goal else { return None };
         let (clock, by) = (self.plan.request.clock(), self.requester_of());
         if self.core.facts.reuse != Reuse::InOrder {
             // Blocks that settled in the shard may have used up its room for peaks: that is why the request came here.
@@ -101,7 +98,7 @@ impl Run<'_> {
     /// Serves a request in the default pool from free memory of the same stream in a private pool that allows it:
     /// PyTorch's `try_mempool_fallback`. The block stays one of that pool.
     pub(crate) fn find_in_other_pools(&mut self) -> Option<Turned> {
-        let (shard, want) = self.plan.request.allocation();
+        let Allocation { shard, want } = self.plan.request.allocation();
         if self.core.pool_of(shard) != PoolId::DEFAULT {
             return None;
         }
@@ -122,7 +119,7 @@ impl Run<'_> {
 
     /// Gives back what the policy does not keep while it takes more.
     fn collect(&mut self, next: Rung) -> Turned {
-        let (shard, _) = self.plan.request.allocation();
+        let shard = self.plan.request.allocation().shard;
         match self.core.settings_in(self.core.pool_of(shard)).policy {
             Policy::Direct => self.release_idle(next),
             Policy::Classic(Segments::Snug(_)) => self.sweep_surplus().then(next).turn(),
@@ -166,7 +163,7 @@ impl Run<'_> {
 
     /// Returns whether others may be the reason that the plan found nothing, and it has not looked in its turn.
     fn may_be_disturbed(&mut self) -> bool {
-        let (_, want) = self.plan.request.allocation();
+        let want = self.plan.request.allocation().want;
         self.core.headroom.could_hold(want.rounded)
             && !self.plan.standing.keeps_turn()
             && (self.core.turns.others_hold(&self.plan.standing)
@@ -245,7 +242,7 @@ impl Run<'_> {
     pub(crate) fn pause(&mut self, rung: Rung) -> Turned {
         // By then the device may have come further.
         self.plan.knows.times = Times::Unasked;
-        (Phase::Asked(Asked::Pause(rung)), Some(Step::Pause { seen: self.core.turns.progress() }))
+        Asked::Pause(rung).by(Step::Pause { seen: self.core.turns.progress() })
     }
 
     /// Returns whether a plan that was refused in its turn goes through the last part of its ladder once more: if

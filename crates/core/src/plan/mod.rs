@@ -29,8 +29,8 @@ pub use step::{Outcome, Step};
 /// What a plan is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Goal {
-    /// Serve a request of a shard.
-    Allocate(ShardId, Want),
+    /// Serve a request.
+    Allocate(Allocation),
     /// Release everything cached, but for that of held pools.
     EmptyCache,
     /// Release everything that a pool has cached, unless the pool is held.
@@ -39,6 +39,13 @@ pub(crate) enum Goal {
     Trim(u64),
     /// Release what is idle already, without waiting (the `direct` policy's free).
     Reclaim,
+}
+
+/// A request of a shard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Allocation {
+    pub(crate) shard: ShardId,
+    pub(crate) want: Want,
 }
 
 /// What is asked for. It stays as it is for the life of the plan, but for the last three.
@@ -78,21 +85,21 @@ impl Allowance {
 }
 
 impl Request {
-    /// Returns the shard and the size of a request.
+    /// Returns the request that the plan is to serve.
     ///
     /// # Panics
     ///
     /// If the plan has another goal.
-    pub(crate) fn allocation(&self) -> (ShardId, Want) {
-        let Goal::Allocate(shard, want) = self.goal else {
+    pub(crate) fn allocation(&self) -> Allocation {
+        let Goal::Allocate(allocation) = self.goal else {
             panic!("a plan for {:?} is asked for its request", self.goal)
         };
-        (shard, want)
+        allocation
     }
 
     /// Returns the count of searches on the request's side.
     pub(crate) fn clock(&self) -> u64 {
-        self.clocks[self.allocation().1.side.index()]
+        self.clocks[self.allocation().want.side.index()]
     }
 }
 
@@ -137,7 +144,7 @@ impl Plan {
     /// Returns a plan for a request that missed in its shard. `clocks` are the counts of searches on the small and the
     /// large side.
     pub fn allocate(shard: ShardId, want: Want, clocks: [u64; 2]) -> Self {
-        Self::new(Goal::Allocate(shard, want), clocks)
+        Self::new(Goal::Allocate(Allocation { shard, want }), clocks)
     }
 
     /// Says which stream requests. Without this it is the one that the shard was opened for.

@@ -9,7 +9,7 @@ use millpond_backend::{Point, StreamId};
 use super::phase::{Asked, Phase, Purpose, Turned};
 use super::rung::{Attempt, Rung};
 use super::step::{Outcome, Step};
-use super::{Allowance, Goal, Run};
+use super::{Allocation, Allowance, Goal, Run};
 use crate::books::{Addresses, PageCall, Polled};
 use crate::paged::{Job, Pager, Taker, Times, Way};
 use crate::settings::Backing;
@@ -18,7 +18,7 @@ use crate::shard::Grant;
 impl Run<'_> {
     /// Returns whether nothing has happened in the home since the request missed there, the first time it is asked.
     pub(crate) fn is_as_missed(&mut self) -> bool {
-        let (home, _) = self.plan.request.allocation();
+        let home = self.plan.request.allocation().shard;
         self.plan
             .request
             .missed_at
@@ -79,7 +79,7 @@ impl Run<'_> {
 impl Run<'_> {
     /// Makes one attempt to serve a request that missed.
     pub(crate) fn attempt(&mut self, rung: Rung) -> Turned {
-        let (_, want) = self.plan.request.allocation();
+        let want = self.plan.request.allocation().want;
         // What is not known to be over may be. Asking first makes what follows depend on how far the device is, and not
         // on which plan asked last.
         if self.plan.knows.times == Times::Unasked {
@@ -93,7 +93,7 @@ impl Run<'_> {
         };
         self.core.turns.begin_attempt(&mut self.plan.standing);
         if !self.plan.standing.keeps_turn() {
-            self.plan.standing.frees = frees + self.core.frees(Some(self.plan.request.allocation().0), self.shards);
+            self.plan.standing.frees = frees + self.core.frees(Some(self.plan.request.allocation().shard), self.shards);
         }
         if !self.core.headroom.could_hold(want.rounded) {
             // No wait would help.
@@ -113,7 +113,7 @@ impl Run<'_> {
 
     /// Returns the streams that freed memory waits for: of the home of the request, and blocks of all pools.
     fn streams_to_ask(&mut self) -> Vec<StreamId> {
-        let (home, _) = self.plan.request.allocation();
+        let home = self.plan.request.allocation().shard;
         let mut streams =
             [self.shards.with(home, |home| home.memory.guards.seen.streams_to_ask()), self.core.pending.waited_for()]
                 .concat();
@@ -125,7 +125,9 @@ impl Run<'_> {
     /// Takes in how far streams were at a time, if that is known and they were asked for a request of a home, and marks
     /// those of which a tick was closed then. What they do in other homes counts once those ask.
     pub(crate) fn note_pace(&mut self, streams: &[Polled], time: Option<u64>) {
-        let (Some(time), Goal::Allocate(home, _)) = (time, self.plan.request.goal) else { return };
+        let (Some(time), Goal::Allocate(Allocation { shard: home, .. })) = (time, self.plan.request.goal) else {
+            return;
+        };
         if self.core.backing_of(home) != Backing::Pages {
             return;
         }
@@ -139,7 +141,7 @@ impl Run<'_> {
     /// Tells the home how far streams have come, and looks for a free block if the plan was told of it, too. Where
     /// there is none, returns the number of blocks of the home that were freed before that.
     pub(crate) fn find_by_news(&mut self) -> Result<Grant, u64> {
-        let (home, want) = self.plan.request.allocation();
+        let Allocation { shard: home, want } = self.plan.request.allocation();
         let has_news = core::mem::replace(&mut self.plan.knows.times, Times::Seen) == Times::Told;
         let (clock, by) = (self.plan.request.clock(), self.requester_of());
         let found = self.core.tell_news(home, self.shards, |home| {
@@ -160,7 +162,7 @@ impl Run<'_> {
 
     /// Returns the stream that a plan requests memory for.
     pub(crate) fn taker(&self) -> Taker {
-        let (shard, want) = self.plan.request.allocation();
+        let Allocation { shard, want } = self.plan.request.allocation();
         let (by, lacks) = (self.requester_of(), self.plan.knows.lacks);
         let (is_capturing, open) = (self.core.is_capturing(by.stream, shard), self.plan.request.open);
         Taker { shard, by, want, clocks: self.plan.request.clocks, lacks, is_capturing, open, creates_up_to: 0 }
@@ -168,7 +170,7 @@ impl Run<'_> {
 
     /// Takes the first way that serves the request.
     pub(crate) fn find_way(&mut self, rung: Rung) -> Option<Turned> {
-        let (shard, _) = self.plan.request.allocation();
+        let shard = self.plan.request.allocation().shard;
         let (taker, room) = (self.taker(), self.room());
         let way = self.pager().first_way(taker, room)?;
         Some(match way {
@@ -197,7 +199,7 @@ impl Run<'_> {
     pub(crate) fn back_window(&mut self, mut job: Box<Job>, rung: Rung) -> Turned {
         if let Some(points) = job.waits() {
             let step = Step::StreamWait { stream: job.taker.by.stream, points };
-            return (Phase::Asked(Asked::Waits(job, rung)), Some(step));
+            return Asked::Waits(job, rung).by(step);
         }
         match job.calls() {
             Some(calls) => Phase::call(calls, Purpose::Back(job, rung)),

@@ -5,12 +5,12 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::Run;
 use super::rung::Rung;
 use super::step::Step;
+use super::{Allocation, Run};
 use crate::books::{Addresses, PageCall};
 use crate::coordinator::Shards;
-use crate::ids::{BlockId, SegmentId, ShardId, Slot};
+use crate::ids::{BlockId, SegmentId, ShardBlock, ShardId, Slot};
 use crate::paged::Job;
 use crate::segment::Role;
 
@@ -80,24 +80,39 @@ pub(crate) struct Reserve {
     pub(crate) addresses: Option<Addresses>,
 }
 
-/// What a phase leads to: the next phase, and what the shell is to do before that, if anything.
-pub(crate) type Turned = (Phase, Option<Step>);
+/// What a phase leads to.
+#[derive(Debug)]
+pub(crate) struct Turned {
+    /// The next phase.
+    pub(crate) phase: Phase,
+    /// What the shell is to do before that.
+    pub(crate) step: Option<Step>,
+}
+
+/// A batch of page calls of which one failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stopped {
+    /// The number of calls before it, which were made.
+    pub(crate) done: usize,
+    /// Whether it was refused, and not broken.
+    pub(crate) refused: bool,
+}
 
 impl Phase {
     /// Goes on with a phase at once.
     pub(crate) fn turn(self) -> Turned {
-        (self, None)
+        Turned { phase: self, step: None }
     }
 
     /// Ends the plan with a step.
     pub(crate) fn end(step: Step) -> Turned {
-        (Phase::Over, Some(step))
+        Turned { phase: Phase::Over, step: Some(step) }
     }
 
     /// Asks the shell for page calls.
     pub(crate) fn call(calls: Vec<PageCall>, purpose: Purpose) -> Turned {
         let step = Step::Pages(calls.clone());
-        (Phase::Asked(Asked::Pages(calls, Box::new(purpose))), Some(step))
+        Asked::Pages(calls, Box::new(purpose)).by(step)
     }
 
     /// Asks the shell how far streams are, or to wait, or what the budget leaves, before the phase follows.
@@ -106,18 +121,24 @@ impl Phase {
     ///
     /// If the phase is neither a rung nor a sweep.
     pub(crate) fn after(self, step: Step) -> Turned {
-        let asked = match self {
-            Phase::Climb(rung) => Asked::Points(rung),
-            Phase::Sweep(sweep) => Asked::Sweep(sweep),
+        match self {
+            Phase::Climb(rung) => Asked::Points(rung).by(step),
+            Phase::Sweep(sweep) => Asked::Sweep(sweep).by(step),
             other => panic!("{other:?} waits for nothing"),
-        };
-        (Phase::Asked(asked), Some(step))
+        }
     }
 
     /// Returns whether the plan holds something that others may be short of.
     pub(crate) fn holds(&self) -> bool {
         let is_free = matches!(self, Phase::Begin | Phase::Climb(_) | Phase::Woken(_) | Phase::Over);
         !is_free && !matches!(self, Phase::Asked(Asked::Points(_) | Asked::Pause(_)))
+    }
+}
+
+impl Asked {
+    /// Asks the shell by a step.
+    pub(crate) fn by(self, step: Step) -> Turned {
+        Turned { phase: Phase::Asked(self), step: Some(step) }
     }
 }
 
@@ -132,7 +153,7 @@ impl Rung {
 /// claimed, so that no other plan can take them meanwhile.
 #[derive(Debug)]
 pub(crate) struct Sweep {
-    pub(crate) candidates: VecDeque<(ShardId, BlockId)>,
+    pub(crate) candidates: VecDeque<ShardBlock>,
     /// Whether spare pages go before the candidates.
     pub(crate) with_spare: bool,
     /// The sweep stops, though it has candidates left, once no more than this number of bytes are reserved.
@@ -159,12 +180,12 @@ pub(crate) enum Stage {
 
 impl Sweep {
     /// Returns the sweep of these claimed blocks, which first waits for their last uses.
-    pub(crate) fn waiting(blocks: Vec<(ShardId, BlockId)>) -> Self {
+    pub(crate) fn waiting(blocks: Vec<ShardBlock>) -> Self {
         Self { stage: Stage::Wait, ..Self::idle(blocks) }
     }
 
     /// Returns the sweep of these claimed blocks, of which those that are in use stay.
-    pub(crate) fn idle(blocks: Vec<(ShardId, BlockId)>) -> Self {
+    pub(crate) fn idle(blocks: Vec<ShardBlock>) -> Self {
         Self { candidates: blocks.into(), with_spare: false, down_to: 0, stage: Stage::Next, then: Rung::Done }
     }
 
@@ -183,8 +204,8 @@ impl Sweep {
 
     /// Gives all claims back.
     pub(crate) fn give_up(self, clocks: [u64; 2], shards: &mut dyn Shards) {
-        for (id, block) in self.candidates {
-            shards.with(id, |shard| shard.memory.unclaim(block, clocks));
+        for ShardBlock { shard, block } in self.candidates {
+            shards.with(shard, |shard| shard.memory.unclaim(block, clocks));
         }
     }
 }
@@ -197,9 +218,8 @@ pub(crate) enum Purpose {
     /// Taking back what was done of such an extension before a call failed, and whether that was refused: if not, the
     /// plan ends.
     Undo(Extension, bool),
-    /// Unmapping and releasing the pages of a claimed block, of this many bytes, or spare pages; the rest of the sweep
-    /// follows.
-    GiveUp { of: Option<(ShardId, BlockId, u64)>, sweep: Box<Sweep> },
+    /// Unmapping and releasing the pages of a claimed block, or spare pages; the rest of the sweep follows.
+    GiveUp { of: Option<ShardBlock>, sweep: Box<Sweep> },
     /// Backing a window.
     Back(Box<Job>, Rung),
     /// Unmapping the pages of windows that end, before the attempt is made again.
@@ -221,13 +241,8 @@ pub(crate) struct Extension {
 
 impl Run<'_> {
     /// Takes in that page calls were made: all of them, or the first `done` before one failed.
-    pub(crate) fn calls_made(
-        &mut self,
-        mut calls: Vec<PageCall>,
-        purpose: Purpose,
-        stopped: Option<(usize, bool)>,
-    ) -> Phase {
-        let skipped = stopped.map_or(Vec::new(), |(done, _)| calls.split_off(done));
+    pub(crate) fn calls_made(&mut self, mut calls: Vec<PageCall>, purpose: Purpose, stopped: Option<Stopped>) -> Phase {
+        let skipped = stopped.map_or(Vec::new(), |Stopped { done, .. }| calls.split_off(done));
         match (purpose, stopped) {
             (Purpose::Extend(Extension { gap, bytes, before, attempt, .. }), None) => {
                 for call in &calls {
@@ -235,12 +250,12 @@ impl Run<'_> {
                         self.core.page_arrives(page, at, Role::Home, self.shards);
                     }
                 }
-                let (shard, want) = self.plan.request.allocation();
+                let Allocation { shard, want } = self.plan.request.allocation();
                 self.core.headroom.end_ask(bytes);
                 self.core.headroom.gain(want.side, bytes);
                 Phase::Extend(self.shards.with(shard, |shard| shard.memory.mapped(gap, before)), attempt)
             }
-            (Purpose::Extend(extension), Some((_, refused))) => {
+            (Purpose::Extend(extension), Some(Stopped { refused, .. })) => {
                 self.forget_new(&skipped);
                 // What was mapped before the call that failed is taken back, as PyTorch does.
                 let undo = |call: &PageCall| match *call {
@@ -259,7 +274,9 @@ impl Run<'_> {
                 self.extension_undone(extension, refused)
             }
             (Purpose::GiveUp { of, sweep }, None) => Phase::Sweep(self.given_up(of, sweep, &calls)),
-            (Purpose::Back(job, rung), stopped) => self.backed(job, rung, &calls, stopped.map(|(_, refused)| refused)),
+            (Purpose::Back(job, rung), stopped) => {
+                self.backed(job, rung, &calls, stopped.map(|stopped| stopped.refused))
+            }
             (Purpose::EndWindows(rung), None) => {
                 self.pager().pages_released(&calls);
                 Phase::Climb(rung)
@@ -290,9 +307,10 @@ mod tests {
     use crate::plan::rung::Attempt;
 
     const GROW: Rung = Rung::Grow(Attempt::First);
+    const ONE: ShardBlock = ShardBlock { shard: ShardId(0), block: BlockId(0) };
 
     fn sweep() -> Box<Sweep> {
-        let Phase::Sweep(sweep) = Sweep::idle(vec![(ShardId(0), BlockId(0))]).then(GROW) else { panic!("no sweep") };
+        let Phase::Sweep(sweep) = Sweep::idle(vec![ONE]).then(GROW) else { panic!("no sweep") };
         sweep
     }
 
@@ -309,7 +327,7 @@ mod tests {
             Phase::Extend(BlockId(0), GROW),
             Phase::Asked(Asked::Memory(reserve())),
             Phase::Asked(Asked::Release { shard: ShardId(0), slot: Slot(0), sweep: sweep() }),
-            Phase::Sweep(sweep()).after(wait()).0,
+            Phase::Sweep(sweep()).after(wait()).phase,
         ];
         assert!(holding.iter().all(Phase::holds), "{holding:?}");
         let free = [
@@ -317,7 +335,7 @@ mod tests {
             Phase::Climb(GROW),
             Phase::Woken(GROW),
             Phase::Asked(Asked::Pause(GROW)),
-            Phase::Climb(GROW).after(wait()).0,
+            Phase::Climb(GROW).after(wait()).phase,
             Phase::Over,
         ];
         assert!(!free.iter().any(Phase::holds), "{free:?}");
@@ -325,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_wait_comes_before_the_phase_that_follows() {
-        let (phase, step) = Phase::Climb(GROW).after(wait());
+        let Turned { phase, step } = Phase::Climb(GROW).after(wait());
         assert_eq!(step, Some(wait()));
         assert!(matches!(phase, Phase::Asked(Asked::Points(GROW))), "{phase:?}");
     }
@@ -336,13 +354,13 @@ mod tests {
         assert!(matches!(Sweep::waiting(vec![]).then(Rung::Search), Phase::Climb(Rung::Search)));
         let with_spare = Sweep { with_spare: true, ..Sweep::waiting(vec![]) };
         assert!(matches!(with_spare.then(Rung::Search), Phase::Sweep(_)), "spare pages go");
-        let one = vec![(ShardId(0), BlockId(0))];
+        let one = vec![ONE];
         assert!(matches!(Sweep::idle(one).then(Rung::Search), Phase::Sweep(_)));
     }
 
     #[test]
     fn what_is_not_idle_yet_is_waited_for_first() {
-        let one = || vec![(ShardId(0), BlockId(0))];
+        let one = || vec![ONE];
         assert_eq!(Sweep::waiting(one()).stage, Stage::Wait);
         assert_eq!(Sweep::idle(one()).stage, Stage::Next);
     }

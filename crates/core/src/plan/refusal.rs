@@ -4,8 +4,8 @@ use alloc::collections::BTreeSet;
 
 use millpond_backend::Reuse;
 
-use super::Run;
 use super::step::{FreeRange, Pin, Relief, Report};
+use super::{Allocation, Run};
 use crate::governor::sizes;
 use crate::ids::{PageId, PoolId, ShardId, Side};
 use crate::settings::Backing;
@@ -40,7 +40,7 @@ impl Lack {
 impl Run<'_> {
     /// Builds the report of a refusal. It walks every block, a cost that an out-of-memory error justifies.
     pub(crate) fn report(&mut self, rejected: bool) -> Report {
-        let (shard, want) = self.plan.request.allocation();
+        let Allocation { shard, want } = self.plan.request.allocation();
         let layout = self.core.layout(self.shards);
         let (stream, pool) = (self.requester_of().stream, self.core.pool_of(shard));
         let is_shared = self.core.is_shared(shard);

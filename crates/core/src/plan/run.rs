@@ -6,7 +6,7 @@
 
 use millpond_backend::{Reuse, Tick};
 
-use super::phase::{Asked, Phase, Purpose, Turned};
+use super::phase::{Asked, Phase, Purpose, Stopped, Turned};
 use super::step::{Outcome, Step};
 use super::{Allowance, Plan};
 use crate::coordinator::{Coordinator, Shards};
@@ -73,12 +73,12 @@ impl Run<'_> {
         }
         let mut phase = self.take_phase();
         let mut step = loop {
-            let (next, step) = self.go_on(phase);
-            if let Some(step) = step {
-                self.plan.phase = next;
+            let turned = self.go_on(phase);
+            if let Some(step) = turned.step {
+                self.plan.phase = turned.phase;
                 break step;
             }
-            phase = next;
+            phase = turned.phase;
         };
         self.shards.let_go();
         self.keep_count(Some(&step));
@@ -112,7 +112,7 @@ impl Run<'_> {
         self.plan.knows.times = Times::Told;
         let served = self.find_by_news().ok();
         if served.is_none() {
-            let (home, _) = self.plan.request.allocation();
+            let home = self.plan.request.allocation().shard;
             self.plan.request.missed_at = Some(self.shards.with(home, |home| home.changes()));
             // By the plan's first turn more may be free, so its first attempt searches once more.
             self.plan.knows.times = Times::Told;
@@ -126,7 +126,7 @@ impl Run<'_> {
 
     /// Returns the stream that a plan requests memory for, as shards see it.
     pub(crate) fn requester_of(&self) -> Requester {
-        let (shard, _) = self.plan.request.allocation();
+        let shard = self.plan.request.allocation().shard;
         let stream = self.plan.request.stream.unwrap_or_else(|| self.core.stream_of(shard));
         let usable = match self.core.facts.reuse {
             Reuse::InOrder => Tick(u64::MAX),
@@ -161,7 +161,7 @@ impl Run<'_> {
             Phase::Window(job, rung) => self.back_window(job, rung),
             Phase::Undo(calls, extension, refused) => Phase::call(calls, Purpose::Undo(extension, refused)),
             Phase::Asked(asked) => panic!("the outcome of the last step was not told: {asked:?}"),
-            Phase::Over => (Phase::Over, Some(Step::Done)),
+            Phase::Over => Phase::end(Step::Done),
         }
     }
 
@@ -179,7 +179,7 @@ impl Run<'_> {
             }
             (Asked::Pages(calls, purpose), Outcome::Done) => self.calls_made(calls, *purpose, None),
             (Asked::Pages(calls, purpose), Outcome::Stopped { done, refused }) => {
-                self.calls_made(calls, *purpose, Some((done, refused)))
+                self.calls_made(calls, *purpose, Some(Stopped { done, refused }))
             }
             (Asked::Waits(job, rung), outcome) => self.waits_queued(job, rung, outcome),
             (Asked::Memory(reserve), outcome) => self.memory_answered(reserve, outcome),
@@ -216,7 +216,7 @@ impl Run<'_> {
         match phase {
             Phase::Sweep(sweep) => sweep.give_up(self.plan.request.clocks, self.shards),
             Phase::Extend(block, _) | Phase::Serve(block) => {
-                let (shard, _) = self.plan.request.allocation();
+                let shard = self.plan.request.allocation().shard;
                 self.shards.with(shard, |shard| shard.memory.unclaim(block, self.plan.request.clocks));
             }
             Phase::Window(job, _) => self.pager().give_up(*job),

@@ -6,15 +6,14 @@
 
 use alloc::boxed::Box;
 
-use super::Run;
 use super::phase::{Asked, Extension, Phase, Purpose, Reserve, Turned};
 use super::rung::Rung;
 use super::step::{Outcome, Step};
+use super::{Allocation, Allowance, Run};
 use crate::block::LastUse;
 use crate::books::{Addresses, PageCall};
 use crate::ids::{BlockId, Place, PoolId, SegmentId, ShardId, Side};
 use crate::memory::{Arrival, Extend, Growing};
-use crate::plan::Allowance;
 use crate::settings::Backing;
 use crate::size::exact_segment;
 use crate::units::QUANTUM;
@@ -29,7 +28,7 @@ impl Run<'_> {
     /// Asks the driver for what the request needs, if that may be reserved: PyTorch's `alloc_block`. `attempt` is the
     /// rung that tries it.
     pub(crate) fn grow(&mut self, attempt: Rung) -> Turned {
-        let (shard, want) = self.plan.request.allocation();
+        let Allocation { shard, want } = self.plan.request.allocation();
         let bytes = self.core.needed_for(shard, &want, self.shards);
         self.core.turns.begin_attempt(&mut self.plan.standing);
         if let Some(turned) = self.empty_pools_that_are_over(false, attempt) {
@@ -55,7 +54,7 @@ impl Run<'_> {
         let slot = self.shards.with(shard, |shard| shard.memory.segments.promise());
         self.core.headroom.ask(bytes);
         let reserve = Reserve { slot, bytes, attempt, addresses: None };
-        (Phase::Asked(Asked::Memory(reserve)), Some(Step::Reserve { shard, slot, bytes }))
+        Asked::Memory(reserve).by(Step::Reserve { shard, slot, bytes })
     }
 
     /// Refuses without the retries, as `throw_on_cudamalloc_oom` asks; but not because of what other plans hold.
@@ -75,7 +74,7 @@ impl Run<'_> {
     /// request needs. Before that, and before a private pool gets addresses, pools that are over give back what is idle
     /// of them, with its addresses; where addresses are not scarce, those alone in which no graph was captured.
     pub(crate) fn new_range(&mut self, attempt: Rung, addresses: Addresses) -> Turned {
-        let (shard, want) = self.plan.request.allocation();
+        let Allocation { shard, want } = self.plan.request.allocation();
         let page = self.core.page_bytes(&want);
         let total = self.core.headroom.total_bytes();
         let most = total + total / 8;
@@ -117,13 +116,13 @@ impl Run<'_> {
         }
         let slot = self.shards.with(shard, |shard| shard.memory.segments.promise());
         let reserve = Reserve { slot, bytes, attempt, addresses: Some(addresses) };
-        (Phase::Asked(Asked::Memory(reserve)), Some(Step::ReserveRange { shard, slot, bytes }))
+        Asked::Memory(reserve).by(Step::ReserveRange { shard, slot, bytes })
     }
 
     /// Takes in the driver's answer to a request for a segment or a range.
     pub(crate) fn memory_answered(&mut self, reserve: Reserve, outcome: Outcome) -> Phase {
         let Reserve { slot, bytes, attempt, addresses } = reserve;
-        let (shard, want) = self.plan.request.allocation();
+        let Allocation { shard, want } = self.plan.request.allocation();
         if addresses.is_none() {
             self.core.headroom.end_ask(bytes);
         }
@@ -163,7 +162,7 @@ impl Run<'_> {
 
     /// Hands out a claimed block.
     pub(crate) fn serve(&mut self, block: BlockId) -> Turned {
-        let (shard, want) = self.plan.request.allocation();
+        let Allocation { shard, want } = self.plan.request.allocation();
         let clock = self.plan.request.clock();
         let to = (self.requester_of().stream, LastUse::NEVER);
         let grant = self.shards.with(shard, |shard| shard.serve(block, &want, clock, to));
@@ -173,7 +172,7 @@ impl Run<'_> {
     /// Makes an expandable segment long enough for the request: PyTorch's `try_allocate_expandable_block`, a step at a
     /// time. `claimed` is the plan's own claimed block, if it has one already.
     pub(crate) fn extend(&mut self, claimed: Option<BlockId>, attempt: Rung) -> Turned {
-        let (shard, want) = self.plan.request.allocation();
+        let Allocation { shard, want } = self.plan.request.allocation();
         let is_bounded = self.core.settings.shorter_pages;
         let growing = Growing {
             unit: self.core.unit_of(&want),
@@ -208,7 +207,7 @@ impl Run<'_> {
     /// Notes that nothing is left of an extension that failed.
     pub(crate) fn extension_undone(&mut self, extension: Extension, refused: bool) -> Phase {
         let Extension { gap, bytes, before, is_least, attempt } = extension;
-        let (shard, _) = self.plan.request.allocation();
+        let shard = self.plan.request.allocation().shard;
         self.core.headroom.end_ask(bytes);
         self.shards.with(shard, |shard| {
             shard.memory.unmapped(gap);

@@ -8,10 +8,11 @@ use core::cmp::Reverse;
 use super::phase::{Asked, Phase, Purpose, Stage, Sweep, Turned};
 use super::rung::Rung;
 use super::step::Step;
-use super::{Goal, Run};
+use super::{Allocation, Goal, Run};
+use crate::block::Block;
 use crate::books::{PageCall, Points};
-use crate::coordinator::Shards;
-use crate::ids::{BlockId, Place, PoolId, ShardId, Side, Slot};
+use crate::ids::{Place, PoolId, ShardBlock, ShardId, Side};
+use crate::memory::{Garbage, Oversize};
 use crate::plant::Plant;
 use crate::segment::Mapping;
 
@@ -45,7 +46,7 @@ impl Run<'_> {
                 sweep.stage = Stage::Next;
                 if let Some(bytes) = self.shards.with(shard, |shard| shard.memory.forget_empty(slot, id)) {
                     self.core.ranges.lose(bytes);
-                    return release(shard, slot, Step::ReleaseRange { shard, slot }, sweep);
+                    return Asked::Release { shard, slot, sweep }.by(Step::ReleaseRange { shard, slot });
                 }
                 Phase::Sweep(sweep).turn()
             }
@@ -55,7 +56,7 @@ impl Run<'_> {
 
     /// Releases the first candidate, or gives its claim back if it may not go.
     fn release_next(&mut self, mut sweep: Box<Sweep>) -> Turned {
-        let Some(&(shard, block)) = sweep.candidates.front() else { return sweep.then.turn() };
+        let Some(&ShardBlock { shard, block }) = sweep.candidates.front() else { return sweep.then.turn() };
         let excess = sweep.excess(self.core.reserved_bytes());
         let done = excess == 0;
         let has_pages = self.shards.with(shard, |s| s.memory.whole_pages(block).is_some());
@@ -67,14 +68,7 @@ impl Run<'_> {
         }
         sweep.stage = Stage::Next;
         sweep.candidates.pop_front();
-        let last_uses = self.shards.with(shard, |s| {
-            s.memory
-                .guards
-                .points_of(&s.memory.blocks[block])
-                .iter()
-                .chain([s.memory.blocks[block].last_point()])
-                .collect::<Points>()
-        });
+        let last_uses: Points = self.shards.with(shard, |s| s.memory.last_points(block).collect());
         let is_unsynchronized = is_captured && has_pages && self.core.backing.synchronizes();
         if done || is_unsynchronized || !last_uses.iter().all(|point| self.core.pending.is_reached(point)) {
             // Work that was never submitted, or is being captured, may still touch it: it stays cached.
@@ -105,24 +99,19 @@ impl Run<'_> {
                 block
             });
             let calls = pages.into_iter().flat_map(|page| self.pager().calls_to_release(page)).collect();
-            return Phase::call(calls, Purpose::GiveUp { of: Some((shard, block, bytes)), sweep });
+            return Phase::call(calls, Purpose::GiveUp { of: Some(ShardBlock { shard, block }), sweep });
         }
-        let (slot, bytes, side) = self.shards.with(shard, |s| s.memory.forget_whole(block));
+        let Block { slot, size: bytes, side, .. } = self.shards.with(shard, |s| s.memory.forget_whole(block));
         self.core.headroom.lose_segment(side, bytes);
         self.core.pools.lose(self.core.pool_of(shard), side, bytes);
         if self.core.settings.planted().is(Plant::LeakedSegment) {
             return Phase::Sweep(sweep).turn();
         }
-        release(shard, slot, Step::Release { shard, slot, bytes }, sweep)
+        Asked::Release { shard, slot, sweep }.by(Step::Release { shard, slot, bytes })
     }
 
     /// Notes that the driver has released spare pages, or unmapped and released the pages of a claimed block.
-    pub(crate) fn given_up(
-        &mut self,
-        of: Option<(ShardId, BlockId, u64)>,
-        mut sweep: Box<Sweep>,
-        calls: &[PageCall],
-    ) -> Box<Sweep> {
+    pub(crate) fn given_up(&mut self, of: Option<ShardBlock>, mut sweep: Box<Sweep>, calls: &[PageCall]) -> Box<Sweep> {
         if of.is_none() {
             for call in calls {
                 if let PageCall::Release { page } = *call {
@@ -131,11 +120,12 @@ impl Run<'_> {
             }
         }
         self.pager().pages_released(calls);
-        if let Some((shard, block, bytes)) = of {
-            let (side, emptied) = self.shards.with(shard, |s| s.memory.unmapped_pages(block));
-            self.core.headroom.lose(side, bytes);
-            if let Some((slot, id)) = emptied {
-                sweep.stage = Stage::Emptied { shard, slot, id };
+        if let Some(ShardBlock { shard, block }) = of {
+            let (given, emptied) =
+                self.shards.with(shard, |s| (s.memory.blocks[block].clone(), s.memory.unmapped_pages(block)));
+            self.core.headroom.lose(given.side, given.size);
+            if let Some(id) = emptied {
+                sweep.stage = Stage::Emptied { shard, slot: given.slot, id };
             }
         }
         self.core.turns.note_progress(&mut self.plan.standing);
@@ -151,7 +141,7 @@ impl Run<'_> {
                 points.max(point);
             }
         };
-        for &(shard, block) in &sweep.candidates {
+        for &ShardBlock { shard, block } in &sweep.candidates {
             let (last_use, has_pages) = self.shards.with(shard, |shard| {
                 shard.memory.guards.points_of(&shard.memory.blocks[block]).iter().for_each(&mut add);
                 (shard.memory.blocks[block].last_point(), shard.memory.whole_pages(block).is_some())
@@ -168,16 +158,13 @@ impl Run<'_> {
     pub(crate) fn sweep_all(&mut self) -> Sweep {
         self.core.ranges.forget_refusals();
         let only = if let Goal::EmptyPool(pool) = self.plan.request.goal { Some(pool) } else { None };
-        let concerns = |id| only.is_none_or(|pool| self.core.pool_of(id) == pool);
-        let mut blocks = Vec::new();
-        for side in [Side::Large, Side::Small] {
-            for id in self.core.releasable_shards().filter(|&id| concerns(id)) {
-                blocks.extend(claim_releasable(id, side, self.shards));
-            }
-        }
+        let concerns = |id: &ShardId| only.is_none_or(|pool| self.core.pool_of(*id) == pool);
+        let ids: Vec<_> = self.core.releasable_shards().filter(concerns).collect();
+        let each = [Side::Large, Side::Small].into_iter().flat_map(|side| ids.iter().map(move |&id| (id, side)));
+        let mut blocks: Vec<_> = each.flat_map(|(id, side)| self.claim_releasable(id, side)).collect();
         let down_to = match self.plan.request.goal {
             Goal::Trim(bytes) => {
-                blocks.sort_by_key(|&(id, block)| Reverse(self.shards.with(id, |shard| shard.size_of(block))));
+                blocks.sort_by_key(|&block| Reverse(self.size_of(block)));
                 bytes
             }
             _ => 0,
@@ -194,7 +181,7 @@ impl Run<'_> {
     /// to be waited for, and all does while a stream is captured. Happens once of each kind in a plan. Costs a look at
     /// each shard if there is such a pool.
     pub(crate) fn empty_pools_that_are_over(&mut self, is_scarce: bool, attempt: Rung) -> Option<Turned> {
-        let own = self.core.pool_of(self.plan.request.allocation().0);
+        let own = self.core.pool_of(self.plan.request.allocation().shard);
         let is_at_hand = !self.core.backing.synchronizes() && !self.core.pending.has_captures();
         let may = is_scarce || (own != PoolId::DEFAULT && self.core.pools.has_over() && is_at_hand);
         if !may || self.plan.emptied_pools >= Some(is_scarce) {
@@ -206,26 +193,31 @@ impl Run<'_> {
             let is_alike = self.core.pools.has_source(pool) == self.core.pools.has_source(own);
             ![PoolId::DEFAULT, own].contains(&pool) && is_alike && (is_scarce || !self.core.pools.was_captured(pool))
         };
-        let over = self.core.releasable_shards().filter(is_over).flat_map(|id| Side::BOTH.map(|side| (id, side)));
-        let sweep = Sweep::idle(over.flat_map(|(id, side)| claim_releasable(id, side, self.shards)).collect());
+        let over: Vec<_> = self.core.releasable_shards().filter(is_over).collect();
+        let sweep = Sweep::idle(self.claim_all_releasable(&over));
         let streams: Vec<_> = self.last_uses(&sweep).iter().map(|point| point.stream).collect();
         let next = sweep.then(attempt);
         Some(if streams.is_empty() { next.turn() } else { next.after(Step::Poll(streams)) })
     }
 }
 
-/// Gives a segment or a range to the driver.
-fn release(shard: ShardId, slot: Slot, step: Step, sweep: Box<Sweep>) -> Turned {
-    (Phase::Asked(Asked::Release { shard, slot, sweep }), Some(step))
-}
-
-/// Claims every free block of a shard's side that is a whole segment or has whole pages inside it.
-pub(crate) fn claim_releasable(id: ShardId, side: Side, shards: &mut dyn Shards) -> Vec<(ShardId, BlockId)> {
-    let blocks = shards.with(id, |shard| shard.memory.claim_releasable(side));
-    blocks.into_iter().map(|block| (id, block)).collect()
-}
-
 impl Run<'_> {
+    /// Claims every free block of a shard's side that is a whole segment or has whole pages inside it.
+    fn claim_releasable(&mut self, id: ShardId, side: Side) -> Vec<ShardBlock> {
+        self.shards.with(id, |shard| shard.memory.claim_releasable(side))
+    }
+
+    /// Claims such blocks of both sides of several shards.
+    fn claim_all_releasable(&mut self, ids: &[ShardId]) -> Vec<ShardBlock> {
+        let each = ids.iter().flat_map(|&id| Side::BOTH.map(|side| (id, side)));
+        each.flat_map(|(id, side)| self.claim_releasable(id, side)).collect()
+    }
+
+    /// Returns the bytes of a block.
+    fn size_of(&mut self, of: ShardBlock) -> u64 {
+        self.shards.with(of.shard, |shard| shard.size_of(of.block))
+    }
+
     /// Chooses PyTorch's garbage: in passes, every unsplit free block of the large side that is at least as old as the
     /// mean of those left; a pass is finished even when the goal is reached within it. Only the default pool has
     /// garbage.
@@ -235,67 +227,62 @@ impl Run<'_> {
             return Sweep::waiting(Vec::new());
         }
         let now = self.plan.request.clocks[Side::Large.index()];
-        // (age, bytes, shard, block)
-        let mut left: Vec<(u64, u64, ShardId, BlockId)> = Vec::new();
+        let mut left: Vec<Garbage> = Vec::new();
         for id in self.core.shards_of(PoolId::DEFAULT) {
-            self.shards.with(id, |shard| {
-                left.extend(shard.memory.garbage(now).map(|(age, bytes, block)| (age, bytes, id, block)))
-            });
+            self.shards.with(id, |shard| left.extend(shard.memory.garbage(now)));
         }
         let mut chosen = Vec::new();
         let mut freed = 0;
         while freed < excess && !left.is_empty() {
-            let (sum, count) = (left.iter().map(|row| u128::from(row.0)).sum::<u128>(), left.len() as u128);
+            let (sum, count) = (left.iter().map(|garbage| u128::from(garbage.age)).sum::<u128>(), left.len() as u128);
             // age >= sum / count, without a division. The mean is fixed for the pass.
-            left.retain(|&(age, bytes, id, block)| {
+            left.retain(|&Garbage { age, bytes, block }| {
                 let stays = u128::from(age) * count < sum;
                 if !stays {
                     freed += bytes;
-                    chosen.push((id, block));
+                    chosen.push(block);
                 }
                 stays
             });
         }
         // Between two looks at a shard another thread may have taken a block: that one is in use, and stays.
-        chosen.retain(|&(id, block)| self.shards.with(id, |shard| shard.memory.claim_garbage(block)));
+        chosen.retain(|at| self.shards.with(at.shard, |shard| shard.memory.claim_garbage(at.block)));
         Sweep::waiting(chosen)
     }
 
-    /// Chooses what PyTorch's `release_available_cached_blocks` releases for a request. Returns also whether that is
-    /// enough. Nothing of a held pool is released.
-    pub(crate) fn sweep_oversize(&mut self) -> (Sweep, bool) {
-        let (id, want) = self.plan.request.allocation();
+    /// Releases what PyTorch's `release_available_cached_blocks` releases for a request, and goes on with `next` if that
+    /// is enough for it. Nothing of a held pool is released.
+    pub(crate) fn sweep_oversize(&mut self, next: Rung) -> Turned {
+        let Allocation { shard: id, want } = self.plan.request.allocation();
         if !self.core.may_release(id) {
-            return (Sweep::waiting(Vec::new()), false);
+            return Rung::Flush.turn();
         }
         let max_split = self.core.settings_in(self.core.pool_of(id)).max_split();
-        let (blocks, enough) = self.shards.with(id, |shard| shard.memory.claim_oversize(&want, max_split));
-        let blocks = blocks.into_iter().map(|block| (id, block)).collect();
-        (Sweep::waiting(blocks), enough)
+        let Oversize { blocks, suffice } = self.shards.with(id, |shard| shard.memory.claim_oversize(&want, max_split));
+        Sweep::waiting(blocks).then(if suffice { next } else { Rung::Flush }).turn()
     }
 
     /// Chooses whole idle segments, the largest first, until the segment that a request needs stays within the slack.
     pub(crate) fn sweep_surplus(&mut self) -> Sweep {
-        let (of, want) = self.plan.request.allocation();
+        let Allocation { shard: of, want } = self.plan.request.allocation();
         let bytes = self.core.segment_for(of, &want, self.shards).0;
         let (mut bound, mut idle) = (0_u64, Vec::new());
         for id in self.core.shard_ids() {
             bound = bound.saturating_add(self.shards.with(id, |shard| shard.snug_bound((id == of).then_some(&want))));
             if self.core.may_release(id) && !self.core.has_source(self.core.pool_of(id)) {
-                idle.append(&mut claim_releasable(id, Side::Large, self.shards));
+                idle.append(&mut self.claim_releasable(id, Side::Large));
             }
         }
-        let mut sized: Vec<_> =
-            idle.into_iter().map(|(id, block)| (self.shards.with(id, |s| s.size_of(block)), id, block)).collect();
-        sized.sort_by_key(|&(size, ..)| Reverse(size));
+        let mut sized: Vec<_> = idle.into_iter().map(|at| (self.size_of(at), at)).collect();
+        sized.sort_by_key(|(size, _)| Reverse(*size));
         let reserved = self.core.headroom.with_asked() - self.core.pools.reserved_from_sources();
         let mut excess = (reserved + bytes).saturating_sub(bound);
         let mut chosen = Vec::new();
-        for (size, id, block) in sized {
+        for (size, at) in sized {
             if excess > 0 {
-                chosen.push((id, block));
+                chosen.push(at);
             } else {
-                self.shards.with(id, |shard| shard.memory.unclaim(block, self.plan.request.clocks));
+                self.shards.with(at.shard, |shard| shard.memory.unclaim(at.block, self.plan.request.clocks));
             }
             excess = excess.saturating_sub(size);
         }
@@ -310,8 +297,7 @@ impl Run<'_> {
         if holders.is_empty() {
             return next.turn();
         }
-        let each = holders.iter().flat_map(|&id| Side::BOTH.map(|side| (id, side)));
-        let blocks = each.flat_map(|(id, side)| claim_releasable(id, side, self.shards)).collect();
+        let blocks = self.claim_all_releasable(&holders);
         let mut streams = Vec::new();
         for stream in holders.into_iter().map(|id| self.core.stream_of(id)) {
             if !streams.contains(&stream) {

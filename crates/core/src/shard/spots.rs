@@ -194,13 +194,8 @@ impl Shard {
             let block = &self.memory.blocks[id];
             let begins_within = self.panes.begins(id) && block.offset > spot.begin;
             all.push((id, if begins_within { State::Vacant } else { block.state }));
-            points.extend(
-                self.memory
-                    .guards
-                    .points_of(&self.memory.blocks[id])
-                    .iter()
-                    .chain([self.memory.blocks[id].last_point()]),
-            );
+            points.extend(self.memory.guards.points_of(block).iter());
+            points.push(block.last_point());
             match block.next.some().filter(|_| block.end() < spot.end) {
                 Some(next) => id = next,
                 None => return (all, points, id),

@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use millpond_backend::{Backend, Point};
-use millpond_core::{BlockId, Checkpoint, Coordinator, Obstacle, Restored, ShardId, Shards};
+use millpond_core::{BlockId, Checkpoint, Coordinator, Obstacle, Restored, ShardBlock, ShardId, Shards};
 
 use super::Pool;
 use crate::buffer::{Buffer, EMPTY};
@@ -90,7 +90,8 @@ impl<B: Backend> Pool<B> {
         to: &Checkpoint,
         leaving: impl Iterator<Item = (ShardId, BlockId)>,
     ) -> Result<(), Error<B::Error>> {
-        let leaving: Vec<_> = leaving.filter(|&(_, block)| block != EMPTY).collect();
+        let leaving = leaving.filter(|&(_, block)| block != EMPTY);
+        let leaving: Vec<_> = leaving.map(|(shard, block)| ShardBlock { shard, block }).collect();
         let state = self.state();
         let coordinator = state.coordinator.lock();
         let mut shards = HeldShards::new(state);

@@ -5,7 +5,7 @@ use millpond_core::settings::{Growth, Policy};
 use millpond_core::stats::{MemoryStats, PageStats, SlackStats};
 use millpond_core::{
     Checkpoint, Coordinator, Freed, Obstacle, Outcome, PageCall, Plan, PoolId, Report, Requester, Restored, Shard,
-    ShardId, Sizes, Step, Want, WasteLedger,
+    ShardBlock, ShardId, Sizes, Step, Want, WasteLedger,
 };
 
 use super::facts::Lane;
@@ -349,7 +349,8 @@ impl Device {
 
     /// Determines whether a checkpoint could come back once these blocks are free.
     pub(crate) fn may_restore(&mut self, pool: PoolId, to: &Checkpoint, leaving: &[Held]) -> Result<(), Obstacle> {
-        let leaving: Vec<_> = leaving.iter().map(Held::id).collect();
+        let leaving = leaving.iter().map(Held::id);
+        let leaving: Vec<_> = leaving.map(|(shard, block)| ShardBlock { shard, block }).collect();
         self.coordinator.may_restore(pool, to, &leaving, &mut self.shards)
     }
 
