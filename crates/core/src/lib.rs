@@ -33,7 +33,7 @@ pub mod units;
 
 pub use block::LastUse;
 pub use books::Points;
-pub use coordinator::{Checkpoint, Coordinator, DeviceFacts, Obstacle, Restored, Shards};
+pub use coordinator::{Checkpoint, Coordinator, DeviceFacts, Holding, Obstacle, Restored, Shards};
 pub use ids::{BlockId, PageId, Place, PoolId, SegmentId, ShardBlock, ShardId, Side, Slot};
 pub use memory::Requester;
 pub use plan::{FreeRange, Outcome, PageCall, Pin, Plan, Polled, Relief, Report, Step};

@@ -384,7 +384,7 @@ impl Meter {
 
     #[inline(always)]
     fn current_row(&self, side: Side) -> Row {
-        let (came, went) = self.totals[side.index()].rows();
+        let Flows { came, went } = self.totals[side.index()].flows();
         let mut row = self.base[side.index()];
         for counter in 0..COUNTERS {
             row[counter] += came[counter] - went[counter];
@@ -404,9 +404,9 @@ impl Meter {
     }
 
     /// Returns what was added and what was taken away since totals were reset.
-    pub(crate) fn totals(&self, side: Side, counter: Counter) -> (u64, u64) {
-        let (came, went) = self.totals[side.index()].rows();
-        (came[counter as usize] as u64, went[counter as usize] as u64)
+    pub(crate) fn flow(&self, side: Side, counter: Counter) -> Flow {
+        let Flows { came, went } = self.totals[side.index()].flows();
+        Flow { came: came[counter as usize] as u64, went: went[counter as usize] as u64 }
     }
 
     pub(crate) fn reset_totals(&mut self) {
@@ -431,6 +431,19 @@ impl Meter {
     }
 }
 
+/// What was added to a counter, and what was taken away.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flow {
+    pub(crate) came: u64,
+    pub(crate) went: u64,
+}
+
+/// The same of every counter.
+struct Flows {
+    came: Row,
+    went: Row,
+}
+
 impl Totals {
     #[inline(always)]
     fn book_split(&mut self, change: SplitChange) {
@@ -442,7 +455,7 @@ impl Totals {
 
     /// Returns what was added and what was taken away, by counter.
     #[inline(always)]
-    fn rows(&self) -> (Row, Row) {
+    fn flows(&self) -> Flows {
         let Totals { granted, gone, left, retired, split_up, split, .. } = *self;
         let came = [
             granted.blocks,
@@ -464,7 +477,7 @@ impl Totals {
             split_up.bytes - split.bytes,
             self.oversize_freed,
         ];
-        (came, went)
+        Flows { came, went }
     }
 }
 

@@ -128,12 +128,6 @@ impl Segments {
             _ => None,
         }
     }
-
-    /// Returns the slots of the segments, with whether each is a range.
-    pub(crate) fn slots(&self) -> impl Iterator<Item = (Slot, bool)> {
-        self.iter().map(|(slot, segment)| (slot, segment.is_expandable()))
-    }
-
     /// Returns the number of bytes of addresses in the shard's ranges.
     pub(crate) fn range_bytes(&self) -> u64 {
         let ranges = self.iter().map(|(_, segment)| segment).filter(|segment| segment.is_expandable());

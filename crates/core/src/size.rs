@@ -18,6 +18,14 @@ pub struct Want {
     pub side: Side,
 }
 
+/// The segment that a request takes after a miss.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewSegment {
+    pub(crate) bytes: u64,
+    /// Whether blocks are cut from it.
+    pub(crate) shared: bool,
+}
+
 /// The rounding rules of one allocator.
 #[derive(Clone, Debug)]
 pub struct Sizes {

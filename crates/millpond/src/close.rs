@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use millpond_backend::{Backend, Left, LeftMapping, LeftPage, Point};
+use millpond_core::Holding;
 
 use crate::raw::calls;
 use crate::state::{Lane, LockedShards, State};
@@ -20,7 +21,7 @@ impl<B: Backend> Drop for State<B> {
             (coordinator.holdings(&mut LockedShards(self)), coordinator.mappings())
         };
         let used = |lane: &Lane<B>| {
-            holdings.iter().any(|&(shard, ..)| shard == lane.shard)
+            holdings.iter().any(|holding| holding.shard == lane.shard)
                 || mappings.iter().flat_map(|(_, places)| places).any(|place| place.shard == lane.shard)
         };
         let left: BTreeMap<_, _> = self
@@ -41,7 +42,7 @@ impl<B: Backend> Drop for State<B> {
             }
         }
         let (mut segments, mut ranges) = (Vec::new(), Vec::new());
-        for (shard, slot, is_range) in holdings {
+        for Holding { shard, slot, is_range } in holdings {
             let at = (shard, slot);
             if !left.contains_key(&shard) && !ranges_left.contains_key(&at) {
                 self.release(shard, slot, is_range);

@@ -7,15 +7,15 @@ use crate::stats::{Stat, StatByPool};
 pub(crate) struct Headroom {
     total_bytes: u64,
     limit: Option<u64>,
-    reserved: StatByPool,
+    pub(crate) reserved: StatByPool,
     /// Bytes that plans are asking the driver for right now, and those of plans that were lost meanwhile.
     asked: u64,
-    segments: StatByPool,
-    oversize_segments: Stat,
+    pub(crate) segments: StatByPool,
+    pub(crate) oversize_segments: Stat,
     /// Segments from this size count as oversize.
     oversize_bytes: u64,
-    allocations: u64,
-    releases: u64,
+    pub(crate) allocations: u64,
+    pub(crate) releases: u64,
 }
 
 impl Headroom {
@@ -124,16 +124,6 @@ impl Headroom {
         if bytes >= self.oversize_bytes {
             self.oversize_segments.decrease(1);
         }
-    }
-
-    /// Returns the reserved bytes, the segments, and the oversize segments, as PyTorch counts them.
-    pub(crate) fn stats(&self) -> (StatByPool, StatByPool, Stat) {
-        (self.reserved, self.segments, self.oversize_segments)
-    }
-
-    /// Returns how often memory was got from the driver, and how often given back.
-    pub(crate) fn driver_counts(&self) -> (u64, u64) {
-        (self.allocations, self.releases)
     }
 
     /// Sets every peak to what is there now.
@@ -263,11 +253,11 @@ mod tests {
         book.gain_segment(Side::Large, 50);
         book.gain_segment(Side::Small, 2);
         book.check([2, 50]);
-        let (reserved, segments, oversize) = book.stats();
-        assert_eq!((reserved.all.current, segments.all.current, oversize.current), (52, 2, 1));
-        assert_eq!((reserved.all.allocated, reserved.all.freed), (52, 0));
+        let count = (book.reserved.all.current, book.segments.all.current, book.oversize_segments.current);
+        assert_eq!(count, (52, 2, 1));
+        assert_eq!((book.reserved.all.allocated, book.reserved.all.freed), (52, 0));
         book.lose_segment(Side::Large, 50);
-        assert_eq!(book.driver_counts(), (2, 1));
+        assert_eq!((book.allocations, book.releases), (2, 1));
     }
 
     #[test]

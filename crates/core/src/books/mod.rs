@@ -20,4 +20,4 @@ pub use pending::Points;
 pub use pending::Polled;
 pub(crate) use pools::Pools;
 pub(crate) use turns::{Standing, Turns};
-pub(crate) use windows::{Part, Window, Windows};
+pub(crate) use windows::{Part, Window, WindowPart, Windows};

@@ -127,16 +127,20 @@ impl Pending {
         }
     }
 
-    /// Returns the streams that have come further since a reader saw the first `seen` changes, each with its newest
-    /// tick, and the number of changes so far.
-    pub(crate) fn news(&self, seen: u64) -> (impl Iterator<Item = Point>, u64) {
+    /// Returns the streams that have come further since a reader saw the first `seen` [changes](Self::changes), each with
+    /// its newest tick.
+    pub(crate) fn news(&self, seen: u64) -> impl Iterator<Item = Point> {
         let (all, first) = match seen.checked_sub(self.old_news) {
             Some(first) => (0, first as usize),
             None => (self.reached.len() as u32, self.news.len()),
         };
         let streams = (0..all).map(StreamId).chain(self.news.range(first..).copied());
-        let points = streams.map(|stream| Point { stream, tick: self.reached(stream) });
-        (points, self.old_news + self.news.len() as u64)
+        streams.map(|stream| Point { stream, tick: self.reached(stream) })
+    }
+
+    /// Returns how often a stream has come further so far.
+    pub(crate) fn changes(&self) -> u64 {
+        self.old_news + self.news.len() as u64
     }
 
     /// Takes in how far a stream is that was asked.
@@ -335,8 +339,8 @@ mod tests {
         let mut book = Pending::default();
         book.know_stream(StreamId(2));
         let told = |book: &Pending, seen| {
-            let (news, all) = book.news(seen);
-            (news.map(|point| (point.stream.0, point.tick.0)).collect::<Vec<_>>(), all)
+            let news = book.news(seen).map(|point| (point.stream.0, point.tick.0));
+            (news.collect::<Vec<_>>(), book.changes())
         };
         assert_eq!(told(&book, 0), ([].to_vec(), 0));
         for (stream, tick) in [(1, 4), (0, 2), (0, 2), (1, 6)] {

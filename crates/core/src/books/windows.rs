@@ -121,6 +121,14 @@ pub(crate) struct Windows {
     uses: u64,
 }
 
+/// A place in a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WindowPart {
+    pub(crate) window: WindowId,
+    /// The number of the part.
+    pub(crate) part: usize,
+}
+
 impl Windows {
     /// Adds a window of a shard.
     pub(crate) fn insert(&mut self, shard: ShardId, head: BlockId, parts: Vec<Part>) -> WindowId {
@@ -194,10 +202,10 @@ impl Windows {
     }
 
     /// Returns the window in which a page is mapped at a place, with the number of the part, if there is one.
-    pub(crate) fn at(&self, at: Place) -> Option<(WindowId, usize)> {
+    pub(crate) fn at(&self, at: Place) -> Option<WindowPart> {
         let id = *self.places.get(&at)?;
         let part = self[id].parts.iter().position(|part| part.at == at)?;
-        Some((id, part))
+        Some(WindowPart { window: id, part })
     }
 
     /// Takes a window out of the book.
@@ -487,12 +495,12 @@ mod tests {
         let gone = book.take_out(whole, 2, Some(BlockId(7)));
         assert_eq!((gone.page, book.at(gone.at)), (PageId(3), None));
         book.check();
-        let [front, rear] = [0, 30].map(|offset| book.at(place(offset)).expect("it is mapped").0);
+        let [front, rear] = [0, 30].map(|offset| book.at(place(offset)).expect("it is mapped").window);
         assert_eq!((pages(&book, front), book[front].head), ([(1, None), (2, None)].into(), BlockId(0)));
         assert_eq!((pages(&book, rear), book[rear].head), ([(2, None), (1, None)].into(), BlockId(7)));
         assert_eq!(found(&book, 10), [front, young, rear], "the lengthening is younger than the other window");
         for _ in 0..2 {
-            let (id, part) = book.at(place(0)).or(book.at(place(10))).expect("it is mapped");
+            let WindowPart { window: id, part } = book.at(place(0)).or(book.at(place(10))).expect("it is mapped");
             book.take_out(id, part, Some(BlockId(8)));
             book.check();
         }

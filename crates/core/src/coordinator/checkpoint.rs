@@ -19,8 +19,7 @@ use millpond_backend::{Point, Reuse, StreamId};
 use super::{Coordinator, Shards};
 use crate::block::{LastUse, State};
 use crate::ids::{BlockId, PoolId, ShardBlock, ShardId, Slot};
-use crate::meter::SplitChange;
-use crate::shard::{Grant, Mark, Shard, Spot};
+use crate::shard::{AtSpot, Grant, Mark, Shard, Spot, Standing};
 use crate::size::Want;
 
 /// The live blocks of a private pool at one moment, with their places. It holds no memory and no reference to the pool.
@@ -160,7 +159,7 @@ impl Coordinator {
         to: &Checkpoint,
         shards: &mut dyn Shards,
     ) -> Result<Vec<Restored>, Obstacle> {
-        let (points, has_pending) = self.look_at(pool, to, &BTreeSet::new(), shards)?;
+        let Ahead { points, has_pending } = self.look_at(pool, to, &BTreeSet::new(), shards)?;
         let points: Vec<_> = points.into_iter().filter(|&point| !self.pending.is_reached(point)).collect();
         if has_pending || !points.is_empty() {
             return Err(Obstacle::InUse(points));
@@ -170,7 +169,7 @@ impl Coordinator {
         for (mark, ground) in to.marks.iter().zip(claimed) {
             let id = mark.spot.shard;
             let grant = match (&mark.pieces, &ground[..]) {
-                (None, &[(block, change, _)]) => shards.with(id, |shard| shard.grant_again(block, mark, change)),
+                (None, &[Claimed { at, .. }]) => shards.with(id, |shard| shard.grant_again(at, mark)),
                 _ => open(mark, &ground, shards),
             };
             if grant.unsettled {
@@ -211,8 +210,8 @@ impl Coordinator {
         let is_ahead = |point: &Point| !(is_ordered && point.stream == stream || self.pending.is_reached(*point));
         let grant = shards.with(shard, |shard| {
             let spot = Spot::at(&shard.memory, address, want).ok_or(Obstacle::Gone { bytes })?;
-            let (stands, points, _) = shard.standing_at(&spot, None);
-            if stands.iter().any(|(_, state)| !matches!(state, State::Free | State::Kept)) {
+            let Standing { blocks, points, .. } = shard.standing_at(&spot, None);
+            if blocks.iter().any(|(_, state)| !matches!(state, State::Free | State::Kept)) {
                 return Err(Obstacle::Taken { bytes });
             }
             let ahead: Vec<_> = points.into_iter().filter(is_ahead).collect();
@@ -237,7 +236,7 @@ impl Coordinator {
         to: &Checkpoint,
         leaving: &BTreeSet<ShardBlock>,
         shards: &mut dyn Shards,
-    ) -> Result<(Vec<Point>, bool), Obstacle> {
+    ) -> Result<Ahead, Obstacle> {
         if to.pool != pool {
             return Err(Obstacle::OtherPool(to.pool));
         }
@@ -254,14 +253,14 @@ impl Coordinator {
         for Ground { spot, mark, .. } in grounds(to) {
             let mark = &to.marks[mark];
             let bytes = mark.spot.end - mark.spot.begin;
-            let is_there = self.shards.get(spot.shard.0 as usize).is_some_and(|&(_, of)| of == pool);
+            let is_there = self.shards.get(spot.shard.0 as usize).is_some_and(|of| of.pool == pool);
             if !is_there || !shards.with(spot.shard, |shard| spot.is_there(&shard.memory)) {
                 return Err(Obstacle::Gone { bytes });
             }
             let hint = hint_for(spot, from);
-            let (stands, found, last) = shards.with(spot.shard, |shard| shard.standing_at(spot, hint));
-            from = Some((spot.shard, spot.slot, last));
-            for (block, state) in stands {
+            let found = shards.with(spot.shard, |shard| shard.standing_at(spot, hint));
+            from = Some(Searched { shard: spot.shard, slot: spot.slot, block: found.last });
+            for (block, state) in found.blocks {
                 let block = ShardBlock { shard: spot.shard, block };
                 match state {
                     State::Free | State::Kept => {}
@@ -276,12 +275,12 @@ impl Coordinator {
             }
             // A stream comes after what it did there itself. At other addresses it may not.
             let is_own = mark.pieces.is_none() && self.reuse_anywhere() == Reuse::InOrder;
-            points.extend(found.into_iter().filter(|point| !is_own || point.stream != mark.user));
+            points.extend(found.points.into_iter().filter(|point| !is_own || point.stream != mark.user));
         }
         if has_pending {
             points.extend(self.outstanding_in(pool, shards));
         }
-        Ok((points, has_pending))
+        Ok(Ahead { points, has_pending })
     }
 }
 
@@ -298,13 +297,32 @@ fn grounds(to: &Checkpoint) -> Vec<Ground<'_>> {
     all
 }
 
-/// Returns the block with which the last search ended, if this one goes on in the same segment.
-fn hint_for(spot: &Spot, from: Option<(ShardId, Slot, BlockId)>) -> Option<BlockId> {
-    from.filter(|&(shard, slot, _)| (shard, slot) == (spot.shard, spot.slot)).map(|(_, _, block)| block)
+/// Where a search for a spot ended.
+#[derive(Clone, Copy)]
+struct Searched {
+    shard: ShardId,
+    slot: Slot,
+    block: BlockId,
 }
 
-/// A claimed block, the change of `inactive_split` that the claim has made, and the number of the piece that it is.
-type Claimed = (BlockId, SplitChange, usize);
+/// Returns the block with which the last search ended, if this one goes on in the same segment.
+fn hint_for(spot: &Spot, from: Option<Searched>) -> Option<BlockId> {
+    from.filter(|at| (at.shard, at.slot) == (spot.shard, spot.slot)).map(|at| at.block)
+}
+
+/// What may still be done with the memory of a checkpoint.
+struct Ahead {
+    points: Vec<Point>,
+    has_pending: bool,
+}
+
+/// Claimed memory of a checkpoint.
+#[derive(Clone, Copy)]
+struct Claimed {
+    at: AtSpot,
+    /// The number of the piece that it is, if it is one.
+    piece: usize,
+}
 
 /// Claims the memory of a checkpoint, all of which is free. Returns it by mark.
 fn claim(to: &Checkpoint, shards: &mut dyn Shards) -> Vec<Vec<Claimed>> {
@@ -315,9 +333,9 @@ fn claim(to: &Checkpoint, shards: &mut dyn Shards) -> Vec<Vec<Claimed>> {
             continue;
         }
         let hint = hint_for(spot, from);
-        let (block, change) = shards.with(spot.shard, |shard| spot.claim(&mut shard.memory, to.marks[mark].user, hint));
-        from = Some((spot.shard, spot.slot, block));
-        claimed[mark].push((block, change, piece.unwrap_or(0)));
+        let at = shards.with(spot.shard, |shard| spot.claim(&mut shard.memory, to.marks[mark].user, hint));
+        from = Some(Searched { shard: spot.shard, slot: spot.slot, block: at.block });
+        claimed[mark].push(Claimed { at, piece: piece.unwrap_or(0) });
     }
     claimed
 }
@@ -326,9 +344,9 @@ fn claim(to: &Checkpoint, shards: &mut dyn Shards) -> Vec<Vec<Claimed>> {
 fn open(mark: &Mark, ground: &[Claimed], shards: &mut dyn Shards) -> Grant {
     let homes = mark.pieces.as_deref().unwrap_or_default();
     let mut order: Vec<_> = ground.to_vec();
-    order.sort_by_key(|&(_, _, piece)| piece);
+    order.sort_by_key(|claimed| claimed.piece);
     let (mut pieces, mut last_use) = (Vec::new(), LastUse::NEVER);
-    for (&(block, _, _), home) in order.iter().zip(homes) {
+    for (block, home) in order.iter().map(|claimed| claimed.at.block).zip(homes) {
         let used = shards.with(home.shard, |shard: &mut Shard| {
             shard.memory.goes_away(block);
             shard.memory.blocks[block].last_use

@@ -19,10 +19,10 @@ use crate::ids::{PageId, Place, PoolId, ShardId, Slot};
 use crate::looks;
 use crate::memory::{Rules, least_to_map};
 use crate::meter::Peaks;
-use crate::segment::{Mapping, Role};
+use crate::segment::{Mapping, Role, Segment};
 use crate::settings::{Backing, Policy, Settings};
 use crate::shard::{SegmentView, Shard};
-use crate::size::{Sizes, Want};
+use crate::size::{NewSegment, Sizes, Want};
 use crate::stats::{MemoryStats, PageStats, WasteLedger};
 
 pub use checkpoint::{Checkpoint, Obstacle, Restored};
@@ -86,6 +86,24 @@ pub struct DeviceFacts {
     pub stream_wait: bool,
 }
 
+/// A shard that is open.
+struct Opened {
+    /// The stream that it was opened for.
+    stream: StreamId,
+    pool: PoolId,
+}
+
+/// A segment, or a range of addresses, that a shard has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holding {
+    /// The shard.
+    pub shard: ShardId,
+    /// Its place there.
+    pub slot: Slot,
+    /// Whether it is a range.
+    pub is_range: bool,
+}
+
 /// The device-wide half of the decisions.
 pub struct Coordinator {
     pub(crate) settings: Settings,
@@ -94,7 +112,7 @@ pub struct Coordinator {
     /// The settings that hold instead in pools with a source of their own: PyTorch's policy, without any configuration.
     pub(crate) sourced: Settings,
     pub(crate) facts: DeviceFacts,
-    shards: Vec<(StreamId, PoolId)>,
+    shards: Vec<Opened>,
     /// The streams of the shards, each once.
     streams: Vec<StreamId>,
     pub(crate) pools: Pools,
@@ -166,7 +184,7 @@ impl Coordinator {
         let live = self.most_live();
         self.pools.know(pool, live);
         let id = ShardId(u32::try_from(self.shards.len()).unwrap_or(u32::MAX));
-        self.shards.push((stream, pool));
+        self.shards.push(Opened { stream, pool });
         self.holders.push_back(id);
         self.know_stream(stream);
         let rules = Rules::new(self.settings_in(pool), self.facts.reuse).on(self.facts.pages);
@@ -253,12 +271,12 @@ impl Coordinator {
     }
 
     pub(crate) fn stream_of(&self, shard: ShardId) -> StreamId {
-        self.shards[shard.0 as usize].0
+        self.shards[shard.0 as usize].stream
     }
 
     /// Returns the pool of a shard.
     pub(crate) fn pool_of(&self, shard: ShardId) -> PoolId {
-        self.shards[shard.0 as usize].1
+        self.shards[shard.0 as usize].pool
     }
 
     /// Returns every segment of every shard, in order of birth.
@@ -283,13 +301,16 @@ impl Coordinator {
         if self.may_release(id) { ledger } else { ledger.of_held_pool() }
     }
 
-    /// Returns the slots of the segments that the shards hold, each with whether it is a range. They are what has to be
-    /// given back at the end.
-    pub fn holdings(&self, shards: &mut dyn Shards) -> Vec<(ShardId, Slot, bool)> {
-        let slots = |id| {
-            shards.with(id, |shard| shard.memory.segments.slots().map(|slot| (id, slot.0, slot.1)).collect::<Vec<_>>())
+    /// Returns the segments and ranges that the shards hold, which have to be given back at the end.
+    pub fn holdings(&self, shards: &mut dyn Shards) -> Vec<Holding> {
+        let of_shard = |id| {
+            shards.with(id, |shard| {
+                let holding =
+                    |(slot, segment): (Slot, &Segment)| Holding { shard: id, slot, is_range: segment.is_expandable() };
+                shard.memory.segments.iter().map(holding).collect::<Vec<_>>()
+            })
         };
-        self.shard_ids().flat_map(slots).collect()
+        self.shard_ids().flat_map(of_shard).collect()
     }
 
     /// Returns every page with the places where it is mapped, which have to be unmapped at the end.
@@ -392,10 +413,13 @@ impl Coordinator {
         self.facts.pages.expect("a device without virtual memory is asked for pages").granularity
     }
 
-    /// Returns the bytes of the segment that a miss takes, and whether blocks are cut from it.
-    pub(crate) fn segment_for(&self, shard: ShardId, want: &Want, shards: &mut dyn Shards) -> (u64, bool) {
+    /// Returns the segment that a miss takes.
+    pub(crate) fn segment_for(&self, shard: ShardId, want: &Want, shards: &mut dyn Shards) -> NewSegment {
         let snug = shards.with(shard, |shard| shard.snug_segment(want));
-        snug.unwrap_or_else(|| (Sizes::new(self.settings_in(self.pool_of(shard))).segment_bytes(want.rounded), true))
+        snug.unwrap_or_else(|| {
+            let bytes = Sizes::new(self.settings_in(self.pool_of(shard))).segment_bytes(want.rounded);
+            NewSegment { bytes, shared: true }
+        })
     }
 
     /// Returns the unit of new memory in expandable segments, in bytes: a whole page where the settings follow PyTorch.
@@ -410,7 +434,7 @@ impl Coordinator {
             let unit = self.unit_of(want);
             return shards.with(shard, |shard| least_to_map(&shard.memory, want, unit));
         }
-        self.segment_for(shard, want, shards).0
+        self.segment_for(shard, want, shards).bytes
     }
 
     /// Notes that a page is mapped at a place.

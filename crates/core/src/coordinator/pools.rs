@@ -151,7 +151,7 @@ impl Coordinator {
             is_left && shards.with(id, |shard| shard.is_vacant())
         })?;
         let of = self.pool_of(found);
-        self.shards[found.0 as usize].1 = pool;
+        self.shards[found.0 as usize].pool = pool;
         let flags = self.pools.flags(pool);
         shards.with(found, |shard| {
             shard.move_to(pool);

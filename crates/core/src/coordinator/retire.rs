@@ -81,10 +81,9 @@ impl Coordinator {
     pub(crate) fn tell_news<R>(&self, home: ShardId, shards: &mut dyn Shards, then: impl FnOnce(&mut Shard) -> R) -> R {
         let early = self.early();
         shards.with(home, |home| {
-            let (news, all) = self.pending.news(home.memory.guards.seen.news());
-            home.memory
-                .guards
-                .see_reached(news.map(|point| Point { tick: Tick(point.tick.0.saturating_add(early)), ..point }), all);
+            let news = self.pending.news(home.memory.guards.seen.news());
+            let news = news.map(|point| Point { tick: Tick(point.tick.0.saturating_add(early)), ..point });
+            home.memory.guards.see_reached(news, self.pending.changes());
             then(home)
         })
     }

@@ -7,9 +7,10 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, Reuse, StreamId};
 
 use super::{Coordinator, Shards};
+use crate::books::Headroom;
 use crate::ids::{PoolId, ShardBlock, ShardId, Side};
 use crate::looks;
-use crate::meter::{COUNTERS, Counter, EVERY_COUNTER, NONE, Peaks, each, has_shortage};
+use crate::meter::{COUNTERS, Counter, EVERY_COUNTER, Flow, NONE, Peaks, each, has_shortage};
 use crate::settings::Backing;
 use crate::shard::Grant;
 use crate::stats::{MemoryStats, PinnedBy, SlackStats, StatByPool};
@@ -173,11 +174,10 @@ impl Coordinator {
         self.settle_all(shards);
         let [allocation, allocated_bytes, active, active_bytes, requested_bytes, split, split_bytes, oversize] =
             self.families(shards);
-        let (reserved, segment, oversize_segments) = self.headroom.stats();
+        let Headroom { reserved, segments: segment, oversize_segments, .. } = self.headroom;
         // Under `paged`, memory goes from side to side without any call: what small blocks have got now counts as
         // theirs, without a history.
         let small = self.shard_ids().map(|id| shards.with(id, |shard| shard.memory.small_bytes)).sum();
-        let (num_device_alloc, num_device_free) = self.headroom.driver_counts();
         MemoryStats {
             allocation,
             allocated_bytes,
@@ -190,8 +190,8 @@ impl Coordinator {
             requested_bytes,
             oversize_allocations: oversize.all,
             oversize_segments,
-            num_device_alloc,
-            num_device_free,
+            num_device_alloc: self.headroom.allocations,
+            num_device_free: self.headroom.releases,
             max_split_size: self.settings.max_split_bytes,
             ..self.scalars
         }
@@ -204,7 +204,7 @@ impl Coordinator {
             shards.with(id, |shard| {
                 for (counter, family) in EVERY_COUNTER.into_iter().zip(&mut families) {
                     for side in Side::BOTH {
-                        let (came, went) = shard.meter.totals(side, counter);
+                        let Flow { came, went } = shard.meter.flow(side, counter);
                         family.change(side, |stat| {
                             stat.current += shard.meter.current(side, counter) as u64;
                             stat.allocated += came;
@@ -257,17 +257,18 @@ impl Coordinator {
         let is_in_order = self.reuse_anywhere() == Reuse::InOrder;
         for id in self.shard_ids() {
             shards.with(id, |shard| {
-                for (block, bytes, home) in shard.memory.pending_blocks() {
-                    let of_others = waiters.remove(&ShardBlock { shard: id, block }).unwrap_or_default();
-                    let points = of_others.into_iter().chain(home);
-                    pins.add(bytes, points.filter(is_ahead).map(|point| point.stream));
+                let waits_for_home = shard.memory.rules.reuse != Reuse::InOrder;
+                for (at, block) in shard.memory.pending_blocks() {
+                    let of_others = waiters.remove(&ShardBlock { shard: id, block: at }).unwrap_or_default();
+                    let points = of_others.into_iter().chain(waits_for_home.then(|| block.last_point()));
+                    pins.add(block.size, points.filter(is_ahead).map(|point| point.stream));
                 }
                 for (_, part) in shard.memory.guards.all() {
                     let streams = part.points.iter().filter(is_ahead).map(|point| point.stream);
                     pins.add_free(part.end - part.begin, streams, is_in_order);
                 }
-                for (bytes, stream) in shard.memory.used_last(|point| is_ahead(&point)) {
-                    pins.add_free(bytes, [stream].into_iter(), is_in_order);
+                for block in shard.memory.used_last(|point| is_ahead(&point)) {
+                    pins.add_free(block.size, [block.user].into_iter(), is_in_order);
                 }
             });
         }

@@ -36,14 +36,18 @@ const SHARP: u64 = 4;
 const OTHERS_MOST: f64 = 5.0;
 /// The number of counted rows from one conclusion to the next.
 const STRIDE: u32 = 4;
-/// How many conclusions in a row it takes to count streams as side by side, and as in turn. Those that are wrongly
-/// taken for side by side cost some memory, and those that are wrongly taken for in turn a multiple of the time.
-const AGREE: (u32, u32) = (3, 6);
+/// How many conclusions in a row it takes to count streams as side by side. Those that are wrongly taken for it cost
+/// some memory.
+const AGREE_SIDE_BY_SIDE: u32 = 3;
+/// How many it takes to count them as in turn. Those that are wrongly taken for it cost a multiple of the time.
+const AGREE_IN_TURN: u32 = 6;
 /// The delay by others' work below which streams count as side by side.
 const SIDE_BY_SIDE: f64 = 0.3;
-/// The delay above which they count as in turn, and above which they do after they were side by side: where memory was
-/// spent and the host is the limit, streams that run out of work look delayed.
-const IN_TURN: (f64, f64) = (0.5, 0.9);
+/// The delay above which they count as in turn.
+const IN_TURN: f64 = 0.5;
+/// The delay above which they do after they were side by side: where memory was spent and the host is the limit,
+/// streams that run out of work look delayed.
+const IN_TURN_AGAIN: f64 = 0.9;
 
 /// A moment in the work of a stream.
 #[derive(Clone, Copy, Debug)]
@@ -63,9 +67,10 @@ struct Span {
     end: u64,
     work: u64,
     vague: bool,
-    /// By how much sooner than `begin` it may have begun, and than `end` it may have ended: the device was not asked
-    /// for so long.
-    blurs: (u64, u64),
+    /// By how much sooner than `begin` it may have begun, as the device was not asked for so long.
+    begin_blur: u64,
+    /// By how much sooner than `end` it may have ended.
+    end_blur: u64,
 }
 
 /// Spans in a row that are counted as one.
@@ -85,7 +90,7 @@ impl Row {
         let span = Span {
             end: next.span.end,
             work: self.span.work + next.span.work,
-            blurs: (self.span.blurs.0, next.span.blurs.1),
+            end_blur: next.span.end_blur,
             ..self.span
         };
         Row { span, others: self.others + next.others }
@@ -93,8 +98,8 @@ impl Row {
 
     /// Returns whether the row is long beside what is not known of its ends.
     fn is_sharp(&self) -> bool {
-        let Span { begin, end, work, blurs, .. } = self.span;
-        work >= WORK_LEAST && (end - begin) / SHARP >= blurs.0 + blurs.1
+        let Span { begin, end, work, begin_blur, end_blur, .. } = self.span;
+        work >= WORK_LEAST && (end - begin) / SHARP >= begin_blur + end_blur
     }
 }
 
@@ -126,7 +131,8 @@ impl Lane {
         let reached = self.marks.partition_point(|mark| mark.tick <= tick);
         let last = self.marks[reached.checked_sub(1)?];
         let vague = self.marks.drain(..reached).any(|mark| mark.vague);
-        let span = Span { begin: self.since, end: now, work: last.work - self.passed, vague, blurs: (self.blur, blur) };
+        let (begin, work, begin_blur) = (self.since, last.work - self.passed, self.blur);
+        let span = Span { begin, end: now, work, vague, begin_blur, end_blur: blur };
         (self.passed, self.since, self.blur) = (last.work, now, blur);
         if span.end <= span.begin {
             return None;
@@ -139,7 +145,7 @@ impl Lane {
     }
 
     /// Sets a mark behind all work that is queued, of which `granted` blocks are new. Work that is done needs none.
-    fn mark(&mut self, (tick, is_reached): (Tick, bool), granted: u64, now: u64) {
+    fn mark(&mut self, tick: Tick, is_reached: bool, granted: u64, now: u64) {
         self.work += granted;
         let work = self.work;
         let (last_tick, last_work) = self.marks.back().map_or((Tick::ZERO, self.passed), |mark| (mark.tick, mark.work));
@@ -230,7 +236,7 @@ impl Pace {
         if let Some(now) = self.now {
             let streams = self.lanes.len().max(point.stream.0 as usize + 1);
             self.lanes.resize_with(streams, Lane::default);
-            self.change(point.stream, |lane| lane.mark((point.tick, is_reached), granted, now));
+            self.change(point.stream, |lane| lane.mark(point.tick, is_reached, granted, now));
         }
     }
 
@@ -303,36 +309,46 @@ impl Pace {
     fn conclude(&mut self) {
         let Some(delay) = self.seen.delay() else { return };
         let (new, most) = match self.sharing {
-            Sharing::SideBySide => (Sharing::InTurn, delay > IN_TURN.1),
+            Sharing::SideBySide => (Sharing::InTurn, delay > IN_TURN_AGAIN),
             Sharing::InTurn => (Sharing::SideBySide, delay < SIDE_BY_SIDE),
             _ if delay < SIDE_BY_SIDE => (Sharing::SideBySide, true),
-            _ => (Sharing::InTurn, delay > IN_TURN.0),
+            _ => (Sharing::InTurn, delay > IN_TURN),
         };
         let before = if self.leaning == new { self.agreed } else { 0 };
         (self.leaning, self.agreed) = (new, if most { before + 1 } else { 0 });
-        let needed = if new == Sharing::InTurn { AGREE.1 } else { AGREE.0 };
+        let needed = if new == Sharing::InTurn { AGREE_IN_TURN } else { AGREE_SIDE_BY_SIDE };
         if self.agreed == needed {
             (self.sharing, self.agreed) = (new, 0);
         }
     }
 }
 
-/// The least number of rows that say anything, and the most that are remembered.
-const SEEN: (usize, usize) = (16, 64);
+/// The least number of rows that say anything.
+const SEEN_LEAST: usize = 16;
+/// The most rows that are remembered.
+const SEEN_MOST: usize = 64;
 /// By how much the others' work has to differ in two rows that are compared, and the least number of such pairs.
 const APART: f64 = 0.5;
 const PAIRS_LEAST: usize = 20;
-/// What the newest rows say: for each, the work of the others and the time, both over its own work.
+/// What the newest rows say.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(VecDeque<(f64, f64)>);
+pub(crate) struct Seen(VecDeque<Ratios>);
+
+/// What a row says, over its own work.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Ratios {
+    /// The work of the others.
+    others: f64,
+    time: f64,
+}
 
 impl Seen {
     /// Adds a row, and forgets the oldest one if there are too many.
     pub(crate) fn add(&mut self, others: f64, time: f64) {
-        if self.0.len() == SEEN.1 {
+        if self.0.len() == SEEN_MOST {
             self.0.pop_front();
         }
-        self.0.push_back((others, time));
+        self.0.push_back(Ratios { others, time });
     }
 
     /// Returns by how much the work of the others holds up a stream, as a share of the time that the same amount of its
@@ -342,16 +358,16 @@ impl Seen {
     /// That is the slope of a line through all that was seen, over its height where the others do nothing: the median
     /// of the slopes between any two of them (the estimator of Theil and Sen), which a few wrong ones do not change.
     pub(crate) fn delay(&self) -> Option<f64> {
-        let of_two = |(at, one): (usize, &(f64, f64))| {
-            let later = self.0.range(at + 1..).filter(move |other| (other.0 - one.0).abs() >= APART);
-            later.map(|other| (other.1 - one.1) / (other.0 - one.0)).collect::<Vec<_>>()
+        let of_two = |(at, one): (usize, &Ratios)| {
+            let later = self.0.range(at + 1..).filter(move |other| (other.others - one.others).abs() >= APART);
+            later.map(|other| (other.time - one.time) / (other.others - one.others)).collect::<Vec<_>>()
         };
         let slopes: Vec<f64> = self.0.iter().enumerate().flat_map(of_two).collect();
-        if self.0.len() < SEEN.0 || slopes.len() < PAIRS_LEAST {
+        if self.0.len() < SEEN_LEAST || slopes.len() < PAIRS_LEAST {
             return None;
         }
         let slope = median(slopes);
-        let height = median(self.0.iter().map(|(others, time)| time - slope * others).collect());
+        let height = median(self.0.iter().map(|seen| seen.time - slope * seen.others).collect());
         Some(if height > 0.0 { slope / height } else { 1.0 })
     }
 }
@@ -367,7 +383,7 @@ impl Seen {
         self.0.len()
     }
 
-    pub(crate) fn newest(&self) -> Option<(f64, f64)> {
+    pub(crate) fn newest(&self) -> Option<Ratios> {
         self.0.back().copied()
     }
 }
@@ -552,7 +568,7 @@ mod tests {
                 pace.counted
             });
         assert_eq!(counted, [0, 0, 0, 0, 1]);
-        assert_eq!(pace.seen.newest(), Some((0.0, 300.0)), "300 blocks in 90 us");
+        assert_eq!(pace.seen.newest(), Some(Ratios { others: 0.0, time: 300.0 }), "300 blocks in 90 us");
     }
 
     /// A stream that is long behind has a bounded number of marks, and one that is looked at often of spans.
@@ -587,7 +603,7 @@ mod tests {
         for delay in [0.0, 0.4, 1.0] {
             let mut seen = Seen::default();
             for row in 0..40 {
-                assert_eq!(seen.delay().is_some(), row >= SEEN.0, "{row} rows");
+                assert_eq!(seen.delay().is_some(), row >= SEEN_LEAST, "{row} rows");
                 let others = f64::from(row as u32 % 4);
                 let wrong = if row % 5 == 4 { 9.0 } else { 1.0 };
                 seen.add(others, 20.0 * wrong * (1.0 + delay * others));
@@ -599,6 +615,6 @@ mod tests {
         (0..40).for_each(|_| seen.add(1.0, 20.0));
         assert_eq!(seen.delay(), None, "the others did as much each time");
         (0..200).for_each(|_| seen.add(1.0, 20.0));
-        assert_eq!(seen.len(), SEEN.1, "old rows are forgotten");
+        assert_eq!(seen.len(), SEEN_MOST, "old rows are forgotten");
     }
 }

@@ -5,7 +5,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use millpond_backend::{Point, Reuse, StreamId};
+use millpond_backend::{Point, StreamId};
 
 use super::Memory;
 use crate::block::{Block, LastUse, State};
@@ -192,7 +192,7 @@ impl Memory {
 
     /// Claims every free block of a side that is a whole segment or has whole pages inside it.
     pub(crate) fn claim_releasable(&mut self, side: Side) -> Vec<ShardBlock> {
-        let goes = |block: &BlockId| self.is_whole_segment(*block) || self.whole_pages(*block).is_some();
+        let goes = |block: &BlockId| self.is_whole_segment(*block) || self.has_whole_pages(*block);
         let blocks: Vec<_> = self.free_blocks(side).map(|(block, _)| block).filter(goes).collect();
         self.claim_each(blocks)
     }
@@ -233,7 +233,7 @@ impl Memory {
             return Some(self.blocks[id].size);
         }
         let is_paged = self.rules.moves_pages && self.blocks[id].state == State::Free;
-        is_paged.then(|| self.whole_pages(id)).flatten().map(|(_, bytes)| bytes)
+        (is_paged && self.has_whole_pages(id)).then(|| self.pages_in(id).map(|(_, page)| page.bytes).sum())
     }
 
     /// Returns the garbage of the large side.
@@ -271,19 +271,15 @@ impl Memory {
         (is_bare && segment.mappings.is_empty()).then_some(segment.id)
     }
 
-    /// Returns the freed blocks that wait for points, with their bytes, and the point of the home stream where they
-    /// wait for that as well.
-    pub(crate) fn pending_blocks(&self) -> impl Iterator<Item = (BlockId, u64, Option<Point>)> {
-        let pending = self.blocks.iter().filter(|(_, block)| block.state == State::Pending);
-        let waits_for_home = self.rules.reuse != Reuse::InOrder;
-        pending.map(move |(id, block)| (id, block.size, waits_for_home.then(|| self.blocks[id].last_point())))
+    /// Returns the freed blocks that wait for points.
+    pub(crate) fn pending_blocks(&self) -> impl Iterator<Item = (BlockId, &Block)> {
+        self.blocks.iter().filter(|(_, block)| block.state == State::Pending)
     }
 
-    /// Returns the free blocks with one user for whose last use `is_ahead` holds: their bytes and that stream.
-    pub(crate) fn used_last(&self, is_ahead: impl Fn(Point) -> bool) -> impl Iterator<Item = (u64, StreamId)> {
-        let free = Side::BOTH.into_iter().flat_map(|side| self.free_blocks(side));
-        let ahead = free.filter(move |&(id, block)| !block.used_elsewhere && is_ahead(self.blocks[id].last_point()));
-        ahead.map(|(_, block)| (block.size, block.user))
+    /// Returns the free blocks with one user for whose last use `is_ahead` holds.
+    pub(crate) fn used_last(&self, is_ahead: impl Fn(Point) -> bool) -> impl Iterator<Item = &Block> {
+        let free = Side::BOTH.into_iter().flat_map(|side| self.free_blocks(side).map(|(_, block)| block));
+        free.filter(move |block| !block.used_elsewhere && is_ahead(block.last_point()))
     }
 
     /// Returns the bytes in free pages and in free segments whose last use, on any stream, is not known to be over.
@@ -540,12 +536,9 @@ impl Memory {
         self.segments.iter().flat_map(in_segment).collect()
     }
 
-    /// Returns the whole pages inside a block of an expandable segment, as offset and bytes.
-    pub(crate) fn whole_pages(&self, id: BlockId) -> Option<(u64, u64)> {
-        let mut pages = self.pages_in(id);
-        let (begin, first) = pages.next()?;
-        let end = pages.last().map_or(begin + first.bytes, |(at, last)| at + last.bytes);
-        Some((begin, end - begin))
+    /// Returns whether there are pages that lie entirely inside a block of an expandable segment.
+    pub(crate) fn has_whole_pages(&self, id: BlockId) -> bool {
+        self.pages_in(id).next().is_some()
     }
 
     /// Returns the pages that lie wholly inside a block, in order.

@@ -320,7 +320,7 @@ mod slab_tests {
     use crate::ids::SegmentId;
     use crate::memory::home::tests::{OWN, SMALL, bare, free, grow, settle, want};
     use crate::memory::{Arrival, Requester};
-    use crate::shard::Shard;
+    use crate::shard::{NewUser, Shard};
     use crate::units::MIB;
 
     /// Another stream than that of the shards here.
@@ -367,7 +367,7 @@ mod slab_tests {
         let points: Vec<_> = claimed.points.iter().map(|point| (point.stream.0, point.tick.0)).collect();
         assert_eq!((points, shard.memory.blocks[claimed.block].size), ([(0, 3), (2, 9)].to_vec(), 2 * MIB));
         shard.memory.set_last_use(claimed.block, LastUse::at(Tick(7)));
-        shard.serve(claimed.block, &want(SMALL), 0, (OTHER.stream, LastUse::at(Tick(7))));
+        shard.serve(claimed.block, &want(SMALL), 0, NewUser { stream: OTHER.stream, last_use: LastUse::at(Tick(7)) });
         settle(&mut shard);
         let rest = shard.memory.slabs.iter().next().expect("the rest of the slab");
         assert_eq!(shard.memory.blocks[rest].last_point(), Point { stream: OTHER.stream, tick: Tick(7) });

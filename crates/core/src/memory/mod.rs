@@ -36,7 +36,7 @@ pub(crate) use guards::Guards;
 pub use guards::Requester;
 pub(crate) use home::{Ground, Growth};
 pub(crate) use seen::BEHIND_MAX;
-pub(crate) use windows::Panes;
+pub(crate) use windows::{Panes, TakenOut, Vacant};
 
 /// The settings that the hot path needs.
 #[derive(Clone, Copy, Debug)]

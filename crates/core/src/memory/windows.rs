@@ -25,6 +25,22 @@ pub(crate) struct Panes {
     heads: BTreeSet<BlockId>,
 }
 
+/// A part that was taken out of a window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TakenOut {
+    pub(crate) block: BlockId,
+    /// What is left of the window behind it.
+    pub(crate) behind: Option<BlockId>,
+}
+
+/// Claimed addresses for a window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Vacant {
+    pub(crate) block: BlockId,
+    pub(crate) slot: Slot,
+    pub(crate) offset: u64,
+}
+
 impl Panes {
     /// Notes that a block is in use, with its memory.
     pub(crate) fn open(&mut self, id: BlockId, pieces: Vec<BlockId>) {
@@ -120,9 +136,10 @@ impl Panes {
         &mut self,
         memory: &mut Memory,
         head: BlockId,
-        (offset, bytes): (u64, u64),
+        offset: u64,
+        bytes: u64,
         has_rest: bool,
-    ) -> (BlockId, Option<BlockId>) {
+    ) -> TakenOut {
         let out = memory.claim_run(head, offset, bytes);
         memory.blocks[out].state = State::Kept;
         let behind = memory.blocks[out].next.some().filter(|_| has_rest);
@@ -131,7 +148,7 @@ impl Panes {
             self.heads.insert(part);
             self.used.insert(part, used.clone());
         }
-        (out, behind)
+        TakenOut { block: out, behind }
     }
 
     /// Makes addresses vacant that a window has lost: nothing is mapped there any more.
@@ -154,10 +171,10 @@ impl Panes {
 impl Memory {
     /// Claims vacant addresses for a window. Behind the block in front of them as many addresses stay vacant as it has,
     /// if there are as many, so that its window can be lengthened. Returns the block, its slot and its offset.
-    pub(crate) fn claim_vacant(&mut self, bytes: u64) -> Option<(BlockId, Slot, u64)> {
+    pub(crate) fn claim_vacant(&mut self, bytes: u64) -> Option<Vacant> {
         let (id, room) = self.vacancy_for(bytes)?;
-        let (slot, at) = (self.blocks[id].slot, self.blocks[id].offset + room);
-        Some((self.claim_hole(id, at, at + bytes), slot, at))
+        let (slot, offset) = (self.blocks[id].slot, self.blocks[id].offset + room);
+        Some(Vacant { block: self.claim_hole(id, offset, offset + bytes), slot, offset })
     }
 
     /// Returns vacant addresses that are long enough, with the number of bytes to leave in front: the first that have
@@ -191,11 +208,10 @@ impl Memory {
     /// # Panics
     ///
     /// If no block of the window that begins with `head` ends there.
-    pub(crate) fn room_behind(&self, head: BlockId, end: u64) -> Option<(BlockId, u64)> {
+    pub(crate) fn room_behind(&self, head: BlockId, end: u64) -> Option<BlockId> {
         let last = self.pane(head, end - 1);
         let next = self.blocks[last].next.some().filter(|_| self.blocks[last].end() == end)?;
-        let block = &self.blocks[next];
-        (block.state == State::Unmapped).then_some((next, block.size))
+        (self.blocks[next].state == State::Unmapped).then_some(next)
     }
 
     /// Gives claimed addresses back of which only the first `mapped` bytes have pages. Returns whether there are some.

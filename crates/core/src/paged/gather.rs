@@ -16,8 +16,8 @@ use crate::shard::Shard;
 /// Free memory for a window, or to lengthen one.
 #[derive(Debug)]
 pub(crate) struct Gathered {
-    /// The window that is lengthened, if one is, and the number of its last bytes that are free.
-    pub(crate) rear: Option<(WindowId, u64)>,
+    /// The free end of the window that is lengthened, if one is.
+    pub(crate) rear: Option<FreeEnd>,
     /// The memory in order of addresses, that of the rear first.
     pub(crate) stretches: Vec<Stretch>,
     /// The number of stretches of the rear.
@@ -30,6 +30,16 @@ pub(crate) struct Gathered {
     pub(crate) length: u64,
     /// The number of these pages.
     pub(crate) pages: usize,
+}
+
+/// The free end of a kept window that can be lengthened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FreeEnd {
+    pub(crate) window: WindowId,
+    /// The number of its last bytes that are free.
+    pub(crate) bytes: u64,
+    /// The bytes of vacant addresses behind it.
+    pub(crate) room: u64,
 }
 
 impl Gathered {
@@ -54,16 +64,16 @@ impl Pager<'_> {
         let shard = taker.shard;
         let gaps = self.gaps_of(shard, tiles);
         let mut aim = Aim::FewPages;
-        let mut alone = self.gather_for(shard, None, (bytes, aim), &gaps);
+        let mut alone = self.gather_for(shard, None, bytes, aim, &gaps);
         if alone.missing > 0 && self.core.reserved_for(shard) + self.created_for(&alone) > taker.creates_up_to {
             aim = Aim::LittleMissing;
-            alone = self.gather_for(shard, None, (bytes, aim), &gaps);
+            alone = self.gather_for(shard, None, bytes, aim, &gaps);
         }
         // It has room for what is missing at least: what is gathered for it may need more.
         let longer = idle.and_then(|idle| self.longest_rear(shard, bytes, idle));
-        let longer = longer.and_then(|(rear, room)| {
-            let longer = self.gather_for(shard, Some(rear), (bytes, aim), &gaps);
-            (longer.length + self.created_for(&longer) <= room).then_some(longer)
+        let longer = longer.and_then(|rear| {
+            let longer = self.gather_for(shard, Some(rear), bytes, aim, &gaps);
+            (longer.length + self.created_for(&longer) <= rear.room).then_some(longer)
         });
         let cost = |gathered: &Gathered| {
             let created = self.created_for(gathered);
@@ -75,21 +85,15 @@ impl Pager<'_> {
         }
     }
 
-    fn gather_for(
-        &mut self,
-        shard: ShardId,
-        rear: Option<(WindowId, u64)>,
-        (bytes, aim): (u64, Aim),
-        gaps: &[Gap],
-    ) -> Gathered {
+    fn gather_for(&mut self, shard: ShardId, rear: Option<FreeEnd>, bytes: u64, aim: Aim, gaps: &[Gap]) -> Gathered {
         let (had, mut stretches, first) = match rear {
-            Some((id, had)) => {
-                let window = &self.core.paging.windows[id];
-                (had, memory_of(window, window.end() - had, had), First::Page)
+            Some(FreeEnd { window, bytes, .. }) => {
+                let window = &self.core.paging.windows[window];
+                (bytes, memory_of(window, window.end() - bytes, bytes), First::Page)
             }
             None => (0, Vec::new(), First::Anywhere),
         };
-        let chosen = self.gather(gaps, &stretches, (bytes - had, (first, aim)));
+        let chosen = self.gather(gaps, &stretches, bytes - had, first, aim);
         let Chosen { stretches: added, missing, is_last_behind } = chosen;
         let nowhere = Place { shard, slot: Slot(0), offset: 0 };
         let parts = self.parts_of(&added, nowhere);
@@ -117,10 +121,10 @@ impl Pager<'_> {
     }
 
     /// Chooses free memory for a window, without what is in `taken`.
-    pub(crate) fn gather(&mut self, gaps: &[Gap], taken: &[Stretch], (bytes, how): (u64, (First, Aim))) -> Chosen {
+    pub(crate) fn gather(&mut self, gaps: &[Gap], taken: &[Stretch], bytes: u64, first: First, aim: Aim) -> Chosen {
         let unit = sizes::least(self.core.granularity());
         if taken.is_empty() {
-            return pieces::choose(gaps, bytes, how, unit);
+            return pieces::choose(gaps, bytes, first, aim, unit);
         }
         let mut left = Vec::with_capacity(gaps.len() + taken.len());
         for gap in gaps {
@@ -132,7 +136,7 @@ impl Pager<'_> {
                 })),
             }
         }
-        pieces::choose(&left, bytes, how, unit)
+        pieces::choose(&left, bytes, first, aim, unit)
     }
 
     /// Returns the pages of a window over these stretches, the first of which is mapped at `at`.

@@ -29,10 +29,28 @@ const WHOLE: u8 = 4;
 /// A part of a window whose memory is free.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
+    pub(crate) window: WindowId,
     /// Where it begins in the window's range.
     pub(crate) offset: u64,
     /// Its memory, in order of addresses.
     pub(crate) stretches: Vec<Stretch>,
+}
+
+/// Where a free part of a window is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Found {
+    pub(crate) window: WindowId,
+    /// Where it begins in the window's range.
+    pub(crate) offset: u64,
+    /// The birth of the last page in it.
+    birth: u64,
+}
+
+/// Free bytes in front of a part of a window, and the number of the part where they begin.
+#[derive(Clone, Copy)]
+struct FreeRun {
+    bytes: u64,
+    first: usize,
 }
 
 impl Pager<'_> {
@@ -75,67 +93,69 @@ impl IdlePages {
         self.has(page, TAIL)
     }
 
-    /// Returns the part of `bytes` free bytes, of the windows of a shard, whose youngest page is the oldest: the window
-    /// and where the part begins in its range.
-    pub(crate) fn oldest_run(&self, windows: &Windows, shard: ShardId, bytes: u64) -> Option<(WindowId, u64)> {
-        let mut best: Option<(WindowId, u64, u64)> = None;
+    /// Returns the part of `bytes` free bytes, of the windows of a shard, whose youngest page is the oldest.
+    pub(crate) fn oldest_run(&self, windows: &Windows, shard: ShardId, bytes: u64) -> Option<Found> {
+        let mut best: Option<Found> = None;
         for (listed, pages) in windows.of(shard).iter() {
             looks::note(1);
-            let before = best.map_or(u64::MAX, |(.., birth)| birth);
+            let before = best.as_ref().map_or(u64::MAX, |best| best.birth);
             if listed.birth >= before {
                 break;
             }
             if listed.bytes >= bytes
-                && let Some(from) = self.first_page(pages, 0, (listed.longest, bytes))
-                && let Some((offset, birth)) = self.run(&windows[listed.id], pages, (from, bytes), before)
+                && let Some(from) = self.first_page(pages, 0, listed.longest, bytes)
+                && let Some(found) = self.run(listed.id, &windows[listed.id], pages, from, bytes, before)
             {
-                best = Some((listed.id, offset, birth));
+                best = Some(found);
             }
         }
-        best.map(|(id, offset, _)| (id, offset))
+        best
     }
 
-    /// Returns the first part of a window with `bytes` bytes that are free, and the birth of the last page in it. Looks
-    /// only at pages that are older than `before`, and at none in front of `from`, with which the part may begin.
+    /// Returns the first part of a window with `bytes` bytes that are free. Looks only at pages that are older than
+    /// `before`, and at none in front of `from`, with which the part may begin.
     fn run(
         &self,
+        id: WindowId,
         window: &Window,
         pages: &[PageId],
-        (mut from, bytes): (usize, u64),
+        mut from: usize,
+        bytes: u64,
         before: u64,
-    ) -> Option<(u64, u64)> {
+    ) -> Option<Found> {
         // What was added to a window is younger than what was there.
         let pages = &pages[..window.parts.partition_point(|part| part.birth < before)];
         // The free bytes that end where the page looked at begins, and the number of the part where they begin.
-        let (mut run, mut first) = (0, from);
+        let mut run = FreeRun { bytes: 0, first: from };
         let mut number = from;
         while let Some(&page) = pages.get(number) {
             looks::note(1);
             let Ends { head, tail, is_whole } = self.of(page);
-            if window.repeats && run > 0 {
-                (run, first) = without_repeats(window, number, (run, first), (head, bytes));
+            if window.repeats && run.bytes > 0 {
+                run = run.without_repeats(window, number, head, bytes);
             }
             let part = &window.parts[number];
-            if run + head >= bytes {
-                return Some((part.at.offset - run, part.birth));
+            let found = |offset: u64| Some(Found { window: id, offset, birth: part.birth });
+            if run.bytes + head >= bytes {
+                return found(part.at.offset - run.bytes);
             }
             if is_whole {
-                if run == 0 {
-                    first = number;
+                if run.bytes == 0 {
+                    run.first = number;
                 }
-                run += tail;
+                run.bytes += tail;
             } else {
                 if tail >= bytes {
-                    return Some((part.end() - tail, part.birth));
+                    return found(part.end() - tail);
                 }
                 if number != from {
-                    from = self.next_page(pages, number, (window.longest, bytes))?;
+                    from = self.next_page(pages, number, window.longest, bytes)?;
                     if from > number {
-                        (run, number) = (0, from);
+                        (run.bytes, number) = (0, from);
                         continue;
                     }
                 }
-                (run, first) = (tail, number);
+                run = FreeRun { bytes: tail, first: number };
             }
             number += 1;
         }
@@ -147,7 +167,7 @@ impl IdlePages {
     /// the last are entirely free. A shorter one has the end of a page and the beginning of the next one, which
     /// suffice, unless it lies in one page.
     #[inline(always)]
-    fn first_page(&self, pages: &[PageId], from: usize, (longest, bytes): (u64, u64)) -> Option<usize> {
+    fn first_page(&self, pages: &[PageId], from: usize, longest: u64, bytes: u64) -> Option<usize> {
         let needed = ((bytes + 1) / longest).saturating_sub(1) as usize;
         if needed > 0 {
             let row = self.row(pages, from, needed)?;
@@ -171,8 +191,8 @@ impl IdlePages {
     /// Does the same apart from its callers: a search of hundreds of windows has only the first look at each of them in
     /// its loop.
     #[inline(never)]
-    fn next_page(&self, pages: &[PageId], from: usize, lengths: (u64, u64)) -> Option<usize> {
-        self.first_page(pages, from, lengths)
+    fn next_page(&self, pages: &[PageId], from: usize, longest: u64, bytes: u64) -> Option<usize> {
+        self.first_page(pages, from, longest, bytes)
     }
 
     /// Returns the number of the first of this many pages in a row, from one on, that are entirely free.
@@ -220,26 +240,22 @@ impl IdlePages {
     }
 }
 
-/// Returns the free bytes in front of a part that are in no byte the same as those of the part, where `run` bytes from
-/// the part `first` on are free, with the part where they begin. The tail of a page and its head may be in one run:
-/// that depends on how many bytes are needed.
-fn without_repeats(
-    window: &Window,
-    number: usize,
-    (run, first): (u64, usize),
-    (head, bytes): (u64, u64),
-) -> (u64, usize) {
-    let part = &window.parts[number];
-    let Some(again) = part.again.map(|again| again as usize).filter(|&again| again >= first) else {
-        return (run, first);
-    };
-    let of_first = window.parts[first].end() + run - part.at.offset;
-    let is_apart = again == first && run + head >= bytes && bytes - run + of_first <= part.bytes;
-    if is_apart {
-        return (run, first);
+impl FreeRun {
+    /// Returns the free bytes in front of a part that are in no byte the same as those of the part. The tail of a page
+    /// and its head may be in one run: that depends on how many bytes are needed.
+    fn without_repeats(self, window: &Window, number: usize, head: u64, bytes: u64) -> Self {
+        let part = &window.parts[number];
+        let Some(again) = part.again.map(|again| again as usize).filter(|&again| again >= self.first) else {
+            return self;
+        };
+        let of_first = window.parts[self.first].end() + self.bytes - part.at.offset;
+        let is_apart = again == self.first && self.bytes + head >= bytes && bytes - self.bytes + of_first <= part.bytes;
+        if is_apart {
+            return self;
+        }
+        let first = again + 1;
+        Self { bytes: part.at.offset - window.parts[first].at.offset, first }
     }
-    let first = again + 1;
-    (part.at.offset - window.parts[first].at.offset, first)
 }
 
 /// Returns the memory behind a part of a window.
@@ -298,8 +314,8 @@ mod tests {
     fn run(pages: &[u32], free: &[(u64, u64)], bytes: u64) -> Option<u64> {
         let (window, idle) = scene(pages, free);
         let pages: Vec<_> = pages.iter().map(|&page| PageId(page)).collect();
-        let from = idle.first_page(&pages, 0, (window.longest, bytes));
-        let run = |from, before| idle.run(&window, &pages, (from, bytes), before).map(|(offset, _)| offset);
+        let from = idle.first_page(&pages, 0, window.longest, bytes);
+        let run = |from, before| idle.run(WindowId(0), &window, &pages, from, bytes, before).map(|found| found.offset);
         assert_eq!((run(0, 1), from.and_then(|from| run(from, 2))), (None, run(0, 2)), "it is of birth 1");
         run(0, 2)
     }
@@ -342,7 +358,7 @@ mod tests {
         let found = |free: &[u32], bytes| {
             let whole = |page: u32| if free.contains(&page) { 10 } else { 0 };
             let ends = |page| Ends { head: whole(page), tail: whole(page), is_whole: whole(page) > 0 };
-            of_pages((0..6).map(ends)).oldest_run(&book, shard, bytes)
+            of_pages((0..6).map(ends)).oldest_run(&book, shard, bytes).map(|found| (found.window, found.offset))
         };
         assert_eq!(found(&[0, 1, 2, 3, 4, 5], 20), Some((first, 0)));
         assert_eq!(found(&[1, 2, 3, 4, 5], 20), Some((second, 100)), "the first window was lengthened later");

@@ -14,7 +14,7 @@ use crate::coordinator::Shards;
 use crate::ids::{BlockId, PageId, Place, ShardId, Side, Slot};
 use crate::memory::{Claimed, Ground, Growth};
 use crate::segment::Role;
-use crate::shard::Grant;
+use crate::shard::{Grant, NewUser};
 use crate::size::Want;
 
 /// What a plan has claimed to serve its request.
@@ -274,6 +274,7 @@ impl Pager<'_> {
         let stream = job.taker.by.stream;
         let clock = job.taker.clock();
         let last_use = last_use_of(&job.pieces, job.covered, stream);
+        let user = NewUser { stream, last_use };
         if self.core.pools.has_private() {
             let live = self.core.live_in_pool(shard, self.shards) + want.rounded;
             self.core.note_live(shard, live);
@@ -286,7 +287,7 @@ impl Pager<'_> {
                 let before = last_use_of(ground.before.as_slice(), job.covered, stream);
                 self.shards.with(shard, |shard| {
                     shard.memory.set_last_use(ground.gap, from);
-                    shard.serve_growth(ground, &want, clock, (stream, from.max(before)))
+                    shard.serve_growth(ground, &want, clock, NewUser { stream, last_use: from.max(before) })
                 })
             }
             Target::Free(side) => {
@@ -295,13 +296,13 @@ impl Pager<'_> {
                 self.shards.with(shard, |shard| {
                     // What a small block leaves of a slab is the stream's, which comes after the same uses.
                     shard.memory.set_last_use(piece.block, last_use);
-                    shard.serve(piece.block, &want, clock, (stream, last_use))
+                    shard.serve(piece.block, &want, clock, user)
                 })
             }
             Target::Kept(run) => {
                 self.core.paging.stats.returned += 1;
                 let pieces = send_away(shard, &job.pieces, self.shards);
-                self.shards.with(shard, |shard| shard.open_window(run, pieces, (stream, last_use), &want))
+                self.shards.with(shard, |shard| shard.open_window(run, pieces, user, &want))
             }
             Target::Window(making) => {
                 if let Some(grown) = &job.growth {
@@ -314,7 +315,7 @@ impl Pager<'_> {
                 }
                 let pieces = send_away(shard, &job.pieces, self.shards);
                 let run = self.made(shard, making);
-                self.shards.with(shard, |shard| shard.open_window(run, pieces, (stream, last_use), &want))
+                self.shards.with(shard, |shard| shard.open_window(run, pieces, user, &want))
             }
         };
         self.core.settled(shard, grant, self.shards)

@@ -4,11 +4,12 @@
 use alloc::vec::Vec;
 
 use super::Pager;
-use super::gather::Gathered;
-use super::idle::{IdlePages, Run, memory_of};
+use super::gather::{FreeEnd, Gathered};
+use super::idle::{Found, IdlePages, Run, memory_of};
 use super::job::{Job, Making, Rear, Target};
-use crate::books::{PageCall, Part};
+use crate::books::{PageCall, Part, WindowPart};
 use crate::ids::{BlockId, PageId, Place, ShardBlock, ShardId, Slot, WindowId};
+use crate::memory::{TakenOut, Vacant};
 
 impl Pager<'_> {
     /// Returns a part of a kept window of a shard that is long enough and whose memory is free, in the oldest window
@@ -17,35 +18,30 @@ impl Pager<'_> {
     /// The oldest one, so that a program that repeats itself makes no new windows: a request that comes again in the
     /// same state of the memory finds all windows that there were the last time, and takes the same part, or the one
     /// that was made for it. Windows that were made later in the last round do not change that.
-    pub(crate) fn kept_window(&self, shard: ShardId, bytes: u64, idle: &IdlePages) -> Option<(WindowId, Run)> {
-        let (id, offset) = idle.oldest_run(&self.core.paging.windows, shard, bytes)?;
-        let stretches = memory_of(&self.core.paging.windows[id], offset, bytes);
-        Some((id, Run { offset, stretches }))
+    pub(crate) fn kept_window(&self, shard: ShardId, bytes: u64, idle: &IdlePages) -> Option<Run> {
+        let windows = &self.core.paging.windows;
+        let Found { window, offset, .. } = idle.oldest_run(windows, shard, bytes)?;
+        Some(Run { window, offset, stretches: memory_of(&windows[window], offset, bytes) })
     }
 
     /// Returns the window of a shard with the most free bytes at its end that are fewer than `bytes`, of those that can
-    /// be lengthened by the rest, and the oldest of those with equally many. Also returns these bytes, and the vacant
-    /// addresses behind it.
-    pub(crate) fn longest_rear(
-        &mut self,
-        shard: ShardId,
-        bytes: u64,
-        idle: &IdlePages,
-    ) -> Option<((WindowId, u64), u64)> {
+    /// be lengthened by the rest, and the oldest of those with equally many.
+    pub(crate) fn longest_rear(&mut self, shard: ShardId, bytes: u64, idle: &IdlePages) -> Option<FreeEnd> {
         let windows = &self.core.paging.windows;
-        let mut best: Option<((WindowId, u64), u64)> = None;
+        let mut best: Option<FreeEnd> = None;
         self.shards.with(shard, |shard| {
             for (id, last) in windows.of(shard.id()).ending_with(|page| idle.is_free_at_end(page)) {
-                let most = best.map_or(0, |((_, rear), _)| rear);
+                let most = best.map_or(0, |best| best.bytes);
                 let rear = idle.rear_of(last).unwrap_or_else(|| idle.rear(&windows[id]));
                 if rear <= most || rear >= bytes {
                     continue;
                 }
                 let window = &windows[id];
-                if let Some((_, room)) = shard.memory.room_behind(window.head, window.end())
+                if let Some(behind) = shard.memory.room_behind(window.head, window.end())
+                    && let room = shard.size_of(behind)
                     && rear + room >= bytes
                 {
-                    best = Some(((id, rear), room));
+                    best = Some(FreeEnd { window: id, bytes: rear, room });
                 }
             }
         });
@@ -73,24 +69,25 @@ impl Pager<'_> {
         }
         parts.extend(self.parts_of(behind, nowhere));
         let length: u64 = parts.iter().map(|part| part.bytes).sum();
-        let (rear, (block, slot, offset)) = match gathered.rear {
+        let (rear, Vacant { block, slot, offset }) = match gathered.rear {
             None => {
                 let addresses = self.shards.with(shard, |shard| shard.memory.claim_vacant(length));
                 (None, addresses.unwrap_or_else(|| panic!("no {length} bytes of addresses for a window")))
             }
-            Some((id, bytes)) => {
+            Some(FreeEnd { window: id, bytes, .. }) => {
                 self.core.paging.windows.note_use(id);
                 let window = &self.core.paging.windows[id];
                 let (end, slot) = (window.end(), window.begin().slot);
                 let Some(last) = window.parts.last().map(|part| part.at) else { panic!("window {} is empty", id.0) };
                 self.shards.with(shard, |shard| {
-                    let Some((block, room)) = shard.memory.room_behind(window.head, end) else {
+                    let Some(block) = shard.memory.room_behind(window.head, end) else {
                         panic!("no room behind {last:?}")
                     };
+                    let room = shard.size_of(block);
                     assert!(length <= room, "{length} bytes of addresses behind {last:?}, where {room} are vacant");
                     shard.memory.claim_addresses(block, length);
                     let run = shard.memory.claim_run(window.head, end - bytes, bytes);
-                    (Some(Rear { run, last }), (block, slot, end))
+                    (Some(Rear { run, last }), Vacant { block, slot, offset: end })
                 })
             }
         };
@@ -120,7 +117,9 @@ impl Pager<'_> {
 
     /// Adds pages to the window whose last page is mapped at a place.
     fn lengthen(&mut self, last: Place, parts: Vec<Part>) {
-        let Some((id, _)) = self.core.paging.windows.at(last) else { panic!("no window ends at {last:?}") };
+        let Some(WindowPart { window: id, .. }) = self.core.paging.windows.at(last) else {
+            panic!("no window ends at {last:?}")
+        };
         self.core.paging.windows.lengthen(id, parts);
     }
 
@@ -185,12 +184,12 @@ impl Pager<'_> {
         let mut calls = Vec::new();
         for at in self.core.pages[page].windows.clone() {
             // A window that ended has lost the page already.
-            if let Some((id, part)) = self.core.paging.windows.at(at) {
+            if let Some(WindowPart { window: id, part }) = self.core.paging.windows.at(at) {
                 let window = &self.core.paging.windows[id];
                 let (head, bytes, has_rest) = (window.head, window.parts[part].bytes, part + 1 < window.parts.len());
-                let (block, behind) = self.shards.with(at.shard, |shard| {
+                let TakenOut { block, behind } = self.shards.with(at.shard, |shard| {
                     shard.memory.segments[at.slot].page_leaves(at);
-                    shard.panes.take_out(&mut shard.memory, head, (at.offset, bytes), has_rest)
+                    shard.panes.take_out(&mut shard.memory, head, at.offset, bytes, has_rest)
                 });
                 self.core.paging.windows.take_out(id, part, behind);
                 self.core.paging.ending.push(ShardBlock { shard: at.shard, block });

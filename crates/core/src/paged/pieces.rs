@@ -115,10 +115,10 @@ struct Ends {
     last: Option<usize>,
 }
 
-/// Chooses stretches of up to `bytes` from the gaps. The first of them may begin anywhere if `from` says so, and not
+/// Chooses stretches of up to `bytes` from the gaps. The first of them may begin anywhere if `first` says so, and not
 /// only with a page. New pages are a multiple of `unit` bytes long.
-pub(crate) fn choose(gaps: &[Gap], bytes: u64, (from, aim): (First, Aim), unit: u64) -> Chosen {
-    let ends = match (from, aim) {
+pub(crate) fn choose(gaps: &[Gap], bytes: u64, first: First, aim: Aim, unit: u64) -> Chosen {
+    let ends = match (first, aim) {
         (First::Anywhere, Aim::FewPages) => Ends { first: most(gaps, Gap::tail, None), last: None },
         (First::Page, Aim::FewPages) => Ends::default(),
         (First::Anywhere, Aim::LittleMissing) => best_ends(gaps),
@@ -237,14 +237,14 @@ mod tests {
     }
 
     fn chosen_from(gaps: &[(u64, u64)], bytes: u64, first: First) -> (Vec<(u64, u64)>, u64) {
-        let (stretches, missing, is_last_behind) = chosen_for(gaps, bytes, (first, Aim::FewPages));
+        let (stretches, missing, is_last_behind) = chosen_for(gaps, bytes, first, Aim::FewPages);
         assert!(!is_last_behind, "new pages come last");
         (stretches, missing)
     }
 
-    fn chosen_for(gaps: &[(u64, u64)], bytes: u64, how: (First, Aim)) -> (Vec<(u64, u64)>, u64, bool) {
+    fn chosen_for(gaps: &[(u64, u64)], bytes: u64, first: First, aim: Aim) -> (Vec<(u64, u64)>, u64, bool) {
         let gaps: Vec<_> = gaps.iter().map(|&(begin, end)| gap(begin, end)).collect();
-        told(&choose(&gaps, bytes, how, 10))
+        told(&choose(&gaps, bytes, first, aim, 10))
     }
 
     /// Returns the stretches that are chosen as their beginnings and lengths, and the rest.
@@ -281,26 +281,26 @@ mod tests {
     fn where_little_is_to_be_missing_the_ends_of_pages_count() {
         let gaps = [(3, 30), (41, 50), (60, 78)];
         assert_eq!(chosen(&gaps, 46), (vec![(3, 27), (60, 10)], 9), "the longest comes first");
-        let most = |bytes| chosen_for(&gaps, bytes, (First::Anywhere, Aim::LittleMissing));
+        let most = |bytes| chosen_for(&gaps, bytes, First::Anywhere, Aim::LittleMissing);
         assert_eq!(most(47), (vec![(41, 9), (10, 20), (60, 18)], 0, false), "nothing is left of the ends that count");
-        let from_page = |bytes| chosen_for(&gaps, bytes, (First::Page, Aim::LittleMissing));
+        let from_page = |bytes| chosen_for(&gaps, bytes, First::Page, Aim::LittleMissing);
         assert_eq!(from_page(38), (vec![(10, 20), (60, 18)], 0, false));
     }
 
     #[test]
     fn a_gap_is_at_one_end_only() {
-        let most = |gaps: &[_], bytes| chosen_for(gaps, bytes, (First::Anywhere, Aim::LittleMissing));
+        let most = |gaps: &[_], bytes| chosen_for(gaps, bytes, First::Anywhere, Aim::LittleMissing);
         assert_eq!(most(&[(3, 38), (45, 50)], 33), (vec![(45, 5), (10, 28)], 0, false), "the last, as 8 are behind it");
         assert_eq!(most(&[(2, 36), (40, 45)], 33), (vec![(2, 28), (40, 5)], 0, false), "the first, as 8 are before it");
     }
 
     #[test]
     fn new_pages_are_in_front_of_the_last_stretch_if_there_are_fewer_then() {
-        let most = |bytes| chosen_for(&[(3, 10), (60, 68)], bytes, (First::Anywhere, Aim::LittleMissing));
+        let most = |bytes| chosen_for(&[(3, 10), (60, 68)], bytes, First::Anywhere, Aim::LittleMissing);
         assert_eq!(most(24), (vec![(3, 7), (60, 7)], 10, true));
         assert_eq!(most(25), (vec![(3, 7), (60, 8)], 10, true));
         assert_eq!(most(26), (vec![(3, 7)], 19, false));
-        let alone = chosen_for(&[(60, 68)], 15, (First::Page, Aim::LittleMissing));
+        let alone = chosen_for(&[(60, 68)], 15, First::Page, Aim::LittleMissing);
         assert_eq!(alone, (vec![(60, 5)], 10, true), "also where nothing is in front of them");
     }
 
@@ -332,7 +332,7 @@ mod tests {
                 let alone = if from == First::Anywhere { gaps[last].before() } else { 0 };
                 most = most.max(whole + (before + gaps[last].behind()).max(alone));
             }
-            let found = choose(&gaps, bytes, (from, Aim::LittleMissing), 10);
+            let found = choose(&gaps, bytes, from, Aim::LittleMissing, 10);
             let case = std::format!("{bytes} bytes of {gaps:?}, {from:?}: {found:?}");
             assert_eq!(found.missing.next_multiple_of(10), bytes.saturating_sub(most).next_multiple_of(10), "{case}");
             let had: u64 = found.stretches.iter().map(|stretch| stretch.bytes).sum();
@@ -377,7 +377,7 @@ mod tests {
                 expected.push((rest.remove(at).up, bytes));
                 left -= bytes;
             }
-            let found = told(&choose(&gaps, bytes, (from, Aim::FewPages), 10));
+            let found = told(&choose(&gaps, bytes, from, Aim::FewPages, 10));
             assert_eq!(found, (expected, left, false), "{bytes} bytes of {gaps:?}, {from:?}");
         }
     }

@@ -191,7 +191,7 @@ impl Pager<'_> {
                 _ => parts.next(),
             }
         })?;
-        Some(self.take(&tile, (Side::Large, want.rounded), taker))
+        Some(self.take(&tile, Side::Large, taker))
     }
 
     /// Serves a small request from a part of a block of the small side that can be used at `latest`, or of a slab that
@@ -202,7 +202,7 @@ impl Pager<'_> {
             let small = shard.memory.small_tiles_at_least(want.rounded, taker.by.stream).take(LOOKS_MAX);
             taker.small_part(self.core, latest, shard, small.chain(shard.memory.slabs().take(LOOKS_MAX)))
         })?;
-        Some(self.take(&tile, (Side::Small, want.rounded), taker))
+        Some(self.take(&tile, Side::Small, taker))
     }
 
     /// Serves a small request from the slab of another stream, behind waits. Costs a look at each free small block that
@@ -212,17 +212,17 @@ impl Pager<'_> {
         let tile = self.shards.with(taker.shard, |shard| {
             taker.small_part(self.core, latest, shard, shard.memory.any_small_tiles_at_least(want.rounded))
         })?;
-        Some(self.take(&tile, (Side::Small, want.rounded), taker))
+        Some(self.take(&tile, Side::Small, taker))
     }
 
     /// Claims what the block that is handed out will have: some bytes at the front of a free block, or a small block in
     /// a slab, or in one that a free block of the large side has.
-    fn take(&mut self, tile: &Tile, (side, bytes): (Side, u64), taker: Taker) -> Way {
+    fn take(&mut self, tile: &Tile, side: Side, taker: Taker) -> Way {
         let mut job = Job::new(taker, self.core.pending.reached(taker.by.stream));
         job.target = Target::Free(side);
         let claimed = self.shards.with(taker.shard, |shard| match side {
             Side::Small => shard.memory.claim_small(tile, taker.by.stream),
-            Side::Large => shard.memory.claim_part(tile, tile.begin, tile.begin + bytes),
+            Side::Large => shard.memory.claim_part(tile, tile.begin, tile.begin + taker.want.rounded),
         });
         let claimed = claimed.and_then(|claimed| self.keep_if_usable(&mut job, claimed));
         job.pieces.extend(claimed);
@@ -240,12 +240,12 @@ impl Pager<'_> {
         let mut job = Job::new(taker, self.core.pending.reached(taker.by.stream));
         let has_windows = !self.core.paging.windows.of(taker.shard).is_empty();
         let idle = has_windows.then(|| self.idle_pages(taker.shard, tiles));
-        if let Some((window, run)) = idle.as_ref().and_then(|idle| self.kept_window(taker.shard, want.rounded, idle)) {
+        if let Some(run) = idle.as_ref().and_then(|idle| self.kept_window(taker.shard, want.rounded, idle)) {
             if !self.claim_stretches(&mut job, &run.stretches, tiles) {
                 return Some(Way::Spoiled(job));
             }
-            self.core.paging.windows.note_use(window);
-            let head = self.core.paging.windows[window].head;
+            self.core.paging.windows.note_use(run.window);
+            let head = self.core.paging.windows[run.window].head;
             let run = self.shards.with(taker.shard, |shard| shard.memory.claim_run(head, run.offset, want.rounded));
             job.target = Target::Kept(run);
             return Some(Way::Job(job));

@@ -15,6 +15,7 @@ use crate::books::{Addresses, PageCall};
 use crate::ids::{BlockId, Place, PoolId, SegmentId, ShardId, Side};
 use crate::memory::{Arrival, Extend, Growing};
 use crate::settings::Backing;
+use crate::shard::NewUser;
 use crate::size::exact_segment;
 use crate::units::QUANTUM;
 
@@ -145,7 +146,7 @@ impl Run<'_> {
         let Some(addresses) = addresses else {
             self.core.headroom.gain_segment(side, bytes);
             self.core.pools.gain(self.core.pool_of(shard), side, bytes);
-            arrival.shared = self.core.segment_for(shard, &want, self.shards).1;
+            arrival.shared = self.core.segment_for(shard, &want, self.shards).shared;
             return Phase::Serve(self.shards.with(shard, |shard| shard.memory.adopt(slot, arrival)));
         };
         arrival.page_bytes = self.core.page_bytes(&want);
@@ -164,7 +165,7 @@ impl Run<'_> {
     pub(crate) fn serve(&mut self, block: BlockId) -> Turned {
         let Allocation { shard, want } = self.plan.request.allocation();
         let clock = self.plan.request.clock();
-        let to = (self.requester_of().stream, LastUse::NEVER);
+        let to = NewUser { stream: self.requester_of().stream, last_use: LastUse::NEVER };
         let grant = self.shards.with(shard, |shard| shard.serve(block, &want, clock, to));
         Phase::end(Step::Grant(self.core.settled(shard, grant, self.shards)))
     }

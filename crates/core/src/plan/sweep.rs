@@ -59,7 +59,7 @@ impl Run<'_> {
         let Some(&ShardBlock { shard, block }) = sweep.candidates.front() else { return sweep.then.turn() };
         let excess = sweep.excess(self.core.reserved_bytes());
         let done = excess == 0;
-        let has_pages = self.shards.with(shard, |s| s.memory.whole_pages(block).is_some());
+        let has_pages = self.shards.with(shard, |s| s.memory.has_whole_pages(block));
         let is_captured = self.core.pending.is_captured(self.core.stream_of(shard));
         if has_pages && self.core.backing.synchronizes() && sweep.stage == Stage::Next && !done && !is_captured {
             // PyTorch unmaps once the stream has come to an end.
@@ -144,7 +144,7 @@ impl Run<'_> {
         for &ShardBlock { shard, block } in &sweep.candidates {
             let (last_use, has_pages) = self.shards.with(shard, |shard| {
                 shard.memory.guards.points_of(&shard.memory.blocks[block]).iter().for_each(&mut add);
-                (shard.memory.blocks[block].last_point(), shard.memory.whole_pages(block).is_some())
+                (shard.memory.blocks[block].last_point(), shard.memory.has_whole_pages(block))
             });
             if !has_pages || !self.core.backing.synchronizes() {
                 add(last_use);
@@ -265,7 +265,7 @@ impl Run<'_> {
     /// Chooses whole idle segments, the largest first, until the segment that a request needs stays within the slack.
     pub(crate) fn sweep_surplus(&mut self) -> Sweep {
         let Allocation { shard: of, want } = self.plan.request.allocation();
-        let bytes = self.core.segment_for(of, &want, self.shards).0;
+        let bytes = self.core.segment_for(of, &want, self.shards).bytes;
         let (mut bound, mut idle) = (0_u64, Vec::new());
         for id in self.core.shard_ids() {
             bound = bound.saturating_add(self.shards.with(id, |shard| shard.snug_bound((id == of).then_some(&want))));

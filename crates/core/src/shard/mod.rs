@@ -28,7 +28,8 @@ use crate::plant::Plant;
 use crate::settings::Scrub;
 
 pub use free::{Freed, Retired, Uses};
-pub(crate) use spots::{Mark, Spot};
+pub(crate) use spots::{AtSpot, Mark, Spot, Standing};
+pub(crate) use take::NewUser;
 pub use view::{BlockState, BlockView, PageView, SegmentView};
 
 /// A block that was handed out.
@@ -286,6 +287,6 @@ impl Shard {
 
     /// Returns the number of blocks that were freed so far.
     pub(crate) fn frees(&self) -> u64 {
-        Side::BOTH.map(|side| self.meter.totals(side, Counter::Allocation).1).iter().sum()
+        Side::BOTH.map(|side| self.meter.flow(side, Counter::Allocation).went).iter().sum()
     }
 }

@@ -10,7 +10,7 @@
 use super::Shard;
 use crate::block::Block;
 use crate::ids::{BlockId, Slot};
-use crate::size::Want;
+use crate::size::{NewSegment, Want};
 use crate::units::{QUANTUM, align_up};
 
 /// The divisor of the peak: a request of at most this part of it shares a segment.
@@ -97,13 +97,12 @@ impl Shard {
         self.snug.is_none() || self.memory.segments[slot].shared
     }
 
-    /// Returns the length in bytes of the segment for a request that missed, and whether small requests share it.
-    /// `None` means that there is no slack.
-    pub(crate) fn snug_segment(&self, want: &Want) -> Option<(u64, bool)> {
+    /// Returns the segment for a request that missed. `None` means that there is no slack.
+    pub(crate) fn snug_segment(&self, want: &Want) -> Option<NewSegment> {
         let snug = self.snug?;
         let shared = want.rounded <= (snug.peak_with(want) / SHARES_BELOW).max(SHARES_BYTES);
         let bytes = if shared { (snug.peak_with(want) / SHARED_PART).max(SHARED_BYTES) } else { want.rounded };
-        Some((align_up(bytes, ROUNDING), shared))
+        Some(NewSegment { bytes: align_up(bytes, ROUNDING), shared })
     }
 
     /// Returns how many bytes may be reserved for this shard before cached memory is given back, as of when `want` is

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId};
 
-use super::{Grant, Shard};
+use super::{Grant, NewUser, Shard};
 use crate::block::{Block, LastUse, State};
 use crate::ids::{BlockId, SegmentId, ShardId, Side, Slot};
 use crate::memory::Memory;
@@ -40,6 +40,26 @@ pub(crate) struct Mark {
     pub(crate) pieces: Option<Vec<Spot>>,
 }
 
+/// A claimed spot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AtSpot {
+    pub(crate) block: BlockId,
+    /// The change of `inactive_split` that the claim has made.
+    pub(crate) change: SplitChange,
+}
+
+/// What is at a spot.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    /// The blocks with their states, where what is not what was there counts as vacant.
+    pub(crate) blocks: Vec<(BlockId, State)>,
+    /// The points that come before the next use of the free memory: its guards, and the last use by the home's own
+    /// stream.
+    pub(crate) points: Vec<Point>,
+    /// The block with which the spot ends.
+    pub(crate) last: BlockId,
+}
+
 impl Spot {
     /// Returns the spot of a block.
     pub(crate) fn of(memory: &Memory, id: BlockId) -> Spot {
@@ -73,13 +93,12 @@ impl Spot {
     }
 
     /// Claims the free memory at a self. Where the two sides of a home have changed since, it goes to the side of the
-    /// spot, for a stream. What is left of the free blocks stays free. Returns the claimed block and the change of
-    /// `inactive_split`.
+    /// spot, for a stream. What is left of the free blocks stays free.
     ///
     /// # Panics
     ///
     /// If not all of it is free.
-    pub(crate) fn claim(&self, memory: &mut Memory, user: StreamId, from: Option<BlockId>) -> (BlockId, SplitChange) {
+    pub(crate) fn claim(&self, memory: &mut Memory, user: StreamId, from: Option<BlockId>) -> AtSpot {
         let mut id = memory.block_at(self.slot, self.begin, from);
         let (mut whole, mut change) = (None, SplitChange::default());
         loop {
@@ -96,7 +115,7 @@ impl Spot {
             memory.blocks[part].last_use = memory.blocks[part].last_use.max(used);
             let front = whole.map_or(part, |front| memory.absorb(front, part));
             if memory.blocks[front].end() == self.end {
-                return (front, change);
+                return AtSpot { block: front, change };
             }
             whole = Some(front);
             id = memory.blocks[front].next;
@@ -123,14 +142,14 @@ impl Shard {
     ///
     /// If not all of it is free.
     pub(crate) fn grant_at(&mut self, spot: &Spot, want: &Want, user: StreamId) -> Grant {
-        let (block, change) = spot.claim(&mut self.memory, user, None);
+        let at = spot.claim(&mut self.memory, user, None);
         let (spot, requested, used_on) = (spot.clone(), want.requested, Vec::new());
         let mark = Mark { spot, requested, user, used_on, pieces: None };
-        self.grant_again(block, &mark, change)
+        self.grant_again(at, &mark)
     }
 
     /// Hands a claimed block out whole, as the block of a mark.
-    pub(crate) fn grant_again(&mut self, id: BlockId, mark: &Mark, change: SplitChange) -> Grant {
+    pub(crate) fn grant_again(&mut self, AtSpot { block: id, change }: AtSpot, mark: &Mark) -> Grant {
         let block = &mut self.memory.blocks[id];
         debug_assert_eq!(block.state, State::Claimed);
         (block.state, block.requested, block.used_elsewhere) = (State::Live, mark.requested, false);
@@ -149,7 +168,7 @@ impl Shard {
         let Spot { slot, begin, end, side, .. } = mark.spot;
         let run = self.memory.claim_run(self.memory.block_at(slot, begin, None), begin, end - begin);
         let want = Want { requested: mark.requested, rounded: end - begin, side };
-        let grant = self.open_window(run, pieces, (mark.user, last_use), &want);
+        let grant = self.open_window(run, pieces, NewUser { stream: mark.user, last_use }, &want);
         self.use_again(grant.block, mark);
         self.memory.was_not_scrubbed(grant.block);
         grant
@@ -180,25 +199,19 @@ impl Shard {
         pending.flat_map(|id| self.pieces_of(id)).collect()
     }
 
-    /// Returns the blocks at a spot that the shard has, with their states, where what is not what was there counts as
-    /// vacant; the points that come before the next use of the free
-    /// memory there, its guards and the last use by the home's own stream; and the block with which it ends.
-    pub(crate) fn standing_at(
-        &self,
-        spot: &Spot,
-        from: Option<BlockId>,
-    ) -> (Vec<(BlockId, State)>, Vec<Point>, BlockId) {
-        let (mut all, mut points) = (Vec::new(), Vec::new());
+    /// Returns what is at a spot that the shard has.
+    pub(crate) fn standing_at(&self, spot: &Spot, from: Option<BlockId>) -> Standing {
+        let (mut blocks, mut points) = (Vec::new(), Vec::new());
         let mut id = self.memory.block_at(spot.slot, spot.begin, from);
         loop {
             let block = &self.memory.blocks[id];
             let begins_within = self.panes.begins(id) && block.offset > spot.begin;
-            all.push((id, if begins_within { State::Vacant } else { block.state }));
+            blocks.push((id, if begins_within { State::Vacant } else { block.state }));
             points.extend(self.memory.guards.points_of(block).iter());
             points.push(block.last_point());
             match block.next.some().filter(|_| block.end() < spot.end) {
                 Some(next) => id = next,
-                None => return (all, points, id),
+                None => return Standing { blocks, points, last: id },
             }
         }
     }
@@ -262,6 +275,7 @@ fn claim_across(memory: &mut Memory, id: BlockId, (begin, end): (u64, u64), side
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Vacant;
     use crate::memory::home::tests::{add_range, map, with_gaps};
     use crate::segment::Role;
     use crate::units::MIB;
@@ -271,15 +285,17 @@ mod tests {
     fn a_place_across_two_windows_is_gone() {
         let (mut shard, _, _) = with_gaps(&[4, 2, 6]);
         let slot = add_range(&mut shard, true);
-        let Some((block, _, offset)) = shard.memory.claim_vacant(10 * MIB) else { panic!("there are addresses") };
+        let Some(Vacant { block, offset, .. }) = shard.memory.claim_vacant(10 * MIB) else {
+            panic!("there are addresses")
+        };
         map(&mut shard, slot, (offset, offset + 10 * MIB), Role::Window);
         let run = shard.panes.begin(&mut shard.memory, block, 0);
         shard.panes.unclaim_run(&mut shard.memory, run);
         let whole = Spot::of(&shard.memory, block);
         let states =
-            |shard: &Shard| shard.standing_at(&whole, None).0.iter().map(|(_, state)| *state).collect::<Vec<_>>();
+            |shard: &Shard| shard.standing_at(&whole, None).blocks.iter().map(|(_, state)| *state).collect::<Vec<_>>();
         assert_eq!(states(&shard), [State::Kept]);
-        let (_, rest) = shard.panes.take_out(&mut shard.memory, block, (offset + 2 * MIB, 2 * MIB), true);
+        let rest = shard.panes.take_out(&mut shard.memory, block, offset + 2 * MIB, 2 * MIB, true).behind;
         assert!(whole.is_there(&shard.memory) && rest.is_some());
         assert_eq!(states(&shard), [State::Kept, State::Vacant, State::Vacant]);
     }

@@ -14,6 +14,14 @@ use crate::plant::Plant;
 use crate::size::Want;
 use crate::units::{QUANTUM, SMALL_BYTES};
 
+/// Who gets a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewUser {
+    pub(crate) stream: StreamId,
+    /// The last use of the memory that the stream comes after.
+    pub(crate) last_use: LastUse,
+}
+
 impl Shard {
     /// Hands out a free block of this shard. Returns `None` after a miss.
     ///
@@ -113,7 +121,7 @@ impl Shard {
         let found = self.find(want)?;
         let last_use =
             self.memory.guards.ready_use(&self.memory.blocks[found], self.memory.front_of(found, want), by)?;
-        Some(self.take_at_home(found, want, clock, (by.stream, last_use)))
+        Some(self.take_at_home(found, want, clock, NewUser { stream: by.stream, last_use }))
     }
 
     /// Hands out the first small block in a slab of the stream that this may have at once, or begins a slab. Looks at
@@ -127,7 +135,9 @@ impl Shard {
             self.memory.fitting(index, want.rounded).find_map(ready)
         });
         match ready {
-            Some((found, last_use)) => Some(self.take_at_home(found, want, clock, (by.stream, last_use))),
+            Some((found, last_use)) => {
+                Some(self.take_at_home(found, want, clock, NewUser { stream: by.stream, last_use }))
+            }
             None => self.take_slab(want, clock, by),
         }
     }
@@ -146,7 +156,7 @@ impl Shard {
         self.memory.guards.take(&mut self.memory.blocks[slab]);
         self.memory.becomes_slab(slab, by.stream);
         self.memory.set_last_use(slab, last_use);
-        Some(self.serve(slab, want, clock, (by.stream, last_use)))
+        Some(self.serve(slab, want, clock, NewUser { stream: by.stream, last_use }))
     }
 
     /// Hands out the first free block of a segment that the stream may have at once. It serves where the best fit of
@@ -163,17 +173,17 @@ impl Shard {
             ))
         })?;
         drop(free);
-        Some(self.take_at_home(found, want, clock, (by.stream, last_use)))
+        Some(self.take_at_home(found, want, clock, NewUser { stream: by.stream, last_use }))
     }
 
     /// Hands out the front of a free block of a home to a stream, with the last use that counts there.
-    fn take_at_home(&mut self, id: BlockId, want: &Want, clock: u64, to: (StreamId, LastUse)) -> Grant {
+    fn take_at_home(&mut self, id: BlockId, want: &Want, clock: u64, to: NewUser) -> Grant {
         let grant = self.take(id, want, clock);
         self.granted(grant, to)
     }
 
     /// Notes for whom a block of a home was handed out.
-    pub(super) fn granted(&mut self, grant: Grant, (stream, last_use): (StreamId, LastUse)) -> Grant {
+    pub(super) fn granted(&mut self, grant: Grant, NewUser { stream, last_use }: NewUser) -> Grant {
         self.memory.blocks[grant.block].user = stream;
         self.memory.guards.seen.note_grant(stream);
         Grant { last_use, ..grant }
@@ -239,7 +249,7 @@ impl Shard {
 impl Shard {
     /// Hands out a block that the plan has claimed, whole or in part, to a stream, with the last use that counts there.
     /// What was freed after it meanwhile joins what is left of it.
-    pub(crate) fn serve(&mut self, id: BlockId, want: &Want, clock: u64, to: (StreamId, LastUse)) -> Grant {
+    pub(crate) fn serve(&mut self, id: BlockId, want: &Want, clock: u64, to: NewUser) -> Grant {
         if !self.memory.rules.moves_pages {
             self.memory.absorb_behind(id);
             return self.hand_out(id, want, clock);
@@ -256,14 +266,14 @@ impl Shard {
     }
 
     /// Joins what a plan has claimed and backed, and hands it out on the side of the request.
-    pub(crate) fn serve_growth(&mut self, ground: Ground, want: &Want, clock: u64, to: (StreamId, LastUse)) -> Grant {
+    pub(crate) fn serve_growth(&mut self, ground: Ground, want: &Want, clock: u64, to: NewUser) -> Grant {
         let whole = match ground.before {
             Some(before) => self.memory.absorb(before.block, ground.gap),
             None => ground.gap,
         };
         if want.side == Side::Small {
             // The rest of the slab is free for other small blocks.
-            self.memory.becomes_slab(whole, to.0);
+            self.memory.becomes_slab(whole, to.stream);
         }
         // A free block in front that the plan has not claimed stays as it is: the block that is handed out follows it.
         self.serve(whole, want, clock, to)
@@ -275,7 +285,7 @@ impl Shard {
         &mut self,
         id: BlockId,
         pieces: Vec<BlockId>,
-        (stream, last_use): (StreamId, LastUse),
+        NewUser { stream, last_use }: NewUser,
         want: &Want,
     ) -> Grant {
         debug_assert!(self.memory.blocks[id].size >= want.rounded && want.side == Side::Large);

@@ -10,7 +10,7 @@ use crate::ids::{PageId, Place, PoolId, SegmentId, ShardId};
 use crate::memory::{Arrival, Requester, Rules};
 use crate::segment::{Mapping, Role};
 use crate::settings::{self, Policy, Settings};
-use crate::shard::{Freed, Grant, Shard};
+use crate::shard::{Freed, Grant, NewUser, Shard};
 use crate::size::{Sizes, Want};
 use crate::units::MIB;
 
@@ -67,7 +67,7 @@ pub(crate) fn grow_for(shard: &mut Shard, bytes: u64, joins: bool, stream: Strea
     let missing = growth.missing.next_multiple_of(2 * MIB);
     let ground = shard.memory.claim_growth(&growth, missing).unwrap_or_else(|| panic!("{growth:?} is as it was"));
     map(shard, growth.slot, (growth.begin, growth.begin + missing), Role::Home);
-    let grant = shard.serve_growth(ground, &request, 0, (stream, LastUse::NEVER));
+    let grant = shard.serve_growth(ground, &request, 0, NewUser { stream, last_use: LastUse::NEVER });
     settle(shard);
     grant
 }

@@ -7,7 +7,7 @@ use millpond_backend::{Point, StreamId, Tick};
 use super::*;
 use crate::memory::home::tests::{add_range, free, map, settle, want, with_gaps};
 use crate::segment::Role;
-use crate::shard::{Freed, Grant, Shard};
+use crate::shard::{Freed, Grant, NewUser, Shard};
 use crate::units::MIB;
 
 /// A shard with 4 MiB free, 2 in use and 6 free at home, and 64 MiB of addresses for windows.
@@ -17,10 +17,15 @@ fn scene() -> (Shard, Vec<BlockId>, Slot) {
     (shard, ids, slot)
 }
 
+/// The stream of the shard, for memory that was never used.
+fn user(shard: &Shard) -> NewUser {
+    NewUser { stream: shard.stream(), last_use: LastUse::NEVER }
+}
+
 /// Keeps a window of 10 MiB, or of 11 behind `front` bytes that are 1 MiB. Returns its first block.
 fn keep(shard: &mut Shard, slot: Slot, front: u64) -> BlockId {
     let bytes = (10 * MIB + front).next_multiple_of(2 * MIB);
-    let (block, at, offset) = shard.memory.claim_vacant(bytes).expect("there are addresses");
+    let Vacant { block, slot: at, offset } = shard.memory.claim_vacant(bytes).expect("there are addresses");
     assert_eq!(at, slot);
     map(shard, slot, (offset, offset + bytes), Role::Window);
     let run = shard.panes.begin(&mut shard.memory, block, front);
@@ -45,7 +50,7 @@ fn open(shard: &mut Shard, head: BlockId, offset: u64, parts: &[(BlockId, u64, u
         shard.memory.goes_away(block);
         pieces.push(block);
     }
-    let grant = shard.open_window(run, pieces, (shard.stream(), LastUse::NEVER), &want(bytes * MIB));
+    let grant = shard.open_window(run, pieces, user(shard), &want(bytes * MIB));
     settle(shard);
     grant
 }
@@ -77,17 +82,25 @@ fn windows_have_room_behind_them() {
     let (mut shard, _, slot) = scene();
     let [first, second, third] =
         [8, 4, 6].map(|mib| shard.memory.claim_vacant(mib * MIB).expect("there are addresses"));
-    assert_eq!((first.2, second.2, third.2), (0, 16 * MIB, 24 * MIB));
-    assert_eq!((vacant(&shard), third.1), (vec![(8, 8), (20, 4), (30, 34)], slot));
+    assert_eq!((first.offset, second.offset, third.offset), (0, 16 * MIB, 24 * MIB));
+    assert_eq!((vacant(&shard), third.slot), (vec![(8, 8), (20, 4), (30, 34)], slot));
     assert!(shard.memory.has_vacant(34 * MIB) && !shard.memory.has_vacant(36 * MIB));
     let fourth = shard.memory.claim_vacant(30 * MIB).expect("there are addresses");
-    assert_eq!((fourth.2, vacant(&shard)), (32 * MIB, vec![(8, 8), (20, 4), (30, 2), (62, 2)]), "half of what is left");
-    assert_eq!(shard.memory.claim_vacant(10 * MIB), None);
-    assert_eq!(shard.memory.room_behind(first.0, 8 * MIB).map(|room| room.1), Some(8 * MIB));
-    let (room, _) = shard.memory.room_behind(third.0, 30 * MIB).expect("there is room");
+    assert_eq!(
+        (fourth.offset, vacant(&shard)),
+        (32 * MIB, vec![(8, 8), (20, 4), (30, 2), (62, 2)]),
+        "half of what is left"
+    );
+    assert!(shard.memory.claim_vacant(10 * MIB).is_none());
+    let room = shard.memory.room_behind(first.block, 8 * MIB).expect("there is room");
+    assert_eq!(shard.size_of(room), 8 * MIB);
+    let room = shard.memory.room_behind(third.block, 30 * MIB).expect("there is room");
     shard.memory.claim_addresses(room, 2 * MIB);
-    assert_eq!((shard.memory.room_behind(third.0, 30 * MIB), vacant(&shard)), (None, vec![(8, 8), (20, 4), (62, 2)]));
-    shard.memory.unmapped(second.0);
+    assert_eq!(
+        (shard.memory.room_behind(third.block, 30 * MIB), vacant(&shard)),
+        (None, vec![(8, 8), (20, 4), (62, 2)])
+    );
+    shard.memory.unmapped(second.block);
     assert_eq!(vacant(&shard), [(8, 16), (62, 2)], "neighbours are one");
 }
 
@@ -137,9 +150,9 @@ fn a_longer_window_does_not_join_with_the_next_one() {
     let (mut shard, ids, slot) = scene();
     let [window, next] = [0; 2].map(|front| keep(&mut shard, slot, front));
     assert_eq!(shard.memory.blocks[next].offset, 20 * MIB);
-    let (room, bytes) = shard.memory.room_behind(window, 10 * MIB).expect("there is room");
-    assert_eq!(bytes, 10 * MIB);
-    shard.memory.claim_addresses(room, bytes);
+    let room = shard.memory.room_behind(window, 10 * MIB).expect("there is room");
+    assert_eq!(shard.size_of(room), 10 * MIB);
+    shard.memory.claim_addresses(room, 10 * MIB);
     map(&mut shard, slot, (10 * MIB, 20 * MIB), Role::Window);
     let run = shard.memory.claim_run(window, 8 * MIB, 2 * MIB);
     shard.memory.join_claimed(run, room);
@@ -148,7 +161,7 @@ fn a_longer_window_does_not_join_with_the_next_one() {
         shard.memory.goes_away(block);
         block
     });
-    let grant = shard.open_window(run, pieces.to_vec(), (shard.stream(), LastUse::NEVER), &want(4 * MIB));
+    let grant = shard.open_window(run, pieces.to_vec(), user(&shard), &want(4 * MIB));
     settle(&mut shard);
     let [kept, live] = [State::Kept, State::Live];
     assert_eq!(panes(&shard, window), [(8, kept), (4, live), (8, kept), (10, kept)]);
@@ -168,7 +181,7 @@ fn a_page_leaves_a_window() {
     let live = open(&mut shard, window, 7, &[(ids[2], 7, 9)]);
     let at = crate::ids::Place { shard: crate::ids::ShardId(0), slot, offset: 2 * MIB };
     shard.memory.segments[at.slot].page_leaves(at);
-    let (out, behind) = shard.panes.take_out(&mut shard.memory, window, (at.offset, 2 * MIB), true);
+    let TakenOut { block: out, behind } = shard.panes.take_out(&mut shard.memory, window, at.offset, 2 * MIB, true);
     assert!(!shard.memory.is_bare_window(out), "the driver is still unmapping");
     let rest = behind.expect("there is a rest");
     shard.memory.page_unmapped(at, crate::ids::PageId(1));
@@ -178,7 +191,7 @@ fn a_page_leaves_a_window() {
     assert_eq!(vacant(&shard), [(2, 2), (10, 54)]);
     free(&mut shard, live.block, 8);
     assert_eq!((panes(&shard, window), panes(&shard, rest)), (vec![(2, State::Kept)], vec![(6, State::Kept)]));
-    let (out, behind) = shard.panes.take_out(&mut shard.memory, rest, (8 * MIB, 2 * MIB), false);
+    let TakenOut { block: out, behind } = shard.panes.take_out(&mut shard.memory, rest, 8 * MIB, 2 * MIB, false);
     assert_eq!((shard.memory.blocks[out].size, behind), (2 * MIB, None));
 }
 
@@ -191,7 +204,8 @@ fn what_is_behind_lost_addresses_does_not_join_with_them() {
     let live = open(&mut shard, window, 4, &[(ids[2], 7, 9)]);
     let at = crate::ids::Place { shard: crate::ids::ShardId(0), slot, offset: 2 * MIB };
     shard.memory.segments[at.slot].page_leaves(at);
-    let (out, rest) = shard.panes.take_out(&mut shard.memory, window, (at.offset, 2 * MIB), true);
+    let TakenOut { block: out, behind: rest } =
+        shard.panes.take_out(&mut shard.memory, window, at.offset, 2 * MIB, true);
     assert_eq!(rest, Some(live.block));
     free(&mut shard, live.block, 8);
     shard.memory.page_unmapped(at, crate::ids::PageId(1));
@@ -214,14 +228,14 @@ fn a_page_leaves_a_window_once() {
 #[test]
 fn addresses_that_were_claimed_in_vain_are_vacant() {
     let (mut shard, _, slot) = scene();
-    let (block, _, offset) = shard.memory.claim_vacant(10 * MIB).expect("there are addresses");
+    let Vacant { block, offset, .. } = shard.memory.claim_vacant(10 * MIB).expect("there are addresses");
     map(&mut shard, slot, (offset, offset + 4 * MIB), Role::Window);
     assert!(shard.memory.keep_mapped(block, 4 * MIB));
     let run = shard.panes.begin(&mut shard.memory, block, MIB);
     shard.panes.unclaim_run(&mut shard.memory, run);
     settle(&mut shard);
     assert_eq!((panes(&shard, block), vacant(&shard)), (vec![(4, State::Kept)], vec![(4, 60)]));
-    let (block, ..) = shard.memory.claim_vacant(10 * MIB).expect("there are addresses");
+    let Vacant { block, .. } = shard.memory.claim_vacant(10 * MIB).expect("there are addresses");
     assert!(!shard.memory.keep_mapped(block, 0));
     assert_eq!(vacant(&shard), [(4, 60)]);
 }
@@ -267,7 +281,7 @@ fn addresses_behind_what_is_kept_are_not_claimed() {
 #[test]
 fn room_is_left_in_the_longest_addresses() {
     let (mut shard, ..) = scene();
-    let offsets = [40, 14].map(|mib| shard.memory.claim_vacant(mib * MIB).expect("there are addresses").2 / MIB);
+    let offsets = [40, 14].map(|mib| shard.memory.claim_vacant(mib * MIB).expect("there are addresses").offset / MIB);
     assert_eq!((offsets, vacant(&shard)), ([0, 44], vec![(40, 4), (58, 6)]));
-    assert_eq!(shard.memory.claim_vacant(2 * MIB).map(|(.., offset)| offset), Some(60 * MIB));
+    assert_eq!(shard.memory.claim_vacant(2 * MIB).map(|vacant| vacant.offset), Some(60 * MIB));
 }
