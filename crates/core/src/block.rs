@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Range;
 
 use millpond_backend::{Point, StreamId, Tick};
 
@@ -104,6 +105,11 @@ impl Block {
     /// Returns the offset of the first byte behind the block.
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.size
+    }
+
+    /// Returns its bytes in the segment.
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.offset..self.end()
     }
 }
 

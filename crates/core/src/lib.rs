@@ -37,6 +37,6 @@ pub use coordinator::{Checkpoint, Coordinator, DeviceFacts, Holding, Obstacle, R
 pub use ids::{BlockId, PageId, Place, PoolId, SegmentId, ShardBlock, ShardId, Side, Slot};
 pub use memory::Requester;
 pub use plan::{FreeRange, Outcome, PageCall, Pin, Plan, Polled, Relief, Report, Step};
-pub use shard::{BlockState, BlockView, Freed, Grant, PageView, Retired, SegmentView, Shard, Uses};
+pub use shard::{BlockState, BlockView, Extent, Freed, Grant, PageView, Retired, SegmentView, Shard, Uses};
 pub use size::{Sizes, Want};
 pub use stats::WasteLedger;

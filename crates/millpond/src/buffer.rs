@@ -3,7 +3,7 @@
 use std::fmt;
 
 use millpond_backend::{Backend, Point, StreamId, Tick};
-use millpond_core::{Grant, LastUse, SegmentId, Side, Slot, Want};
+use millpond_core::{Extent, Grant, LastUse, SegmentId, Side, Slot, Want};
 
 use crate::error::Error;
 use crate::events::Event;
@@ -97,10 +97,9 @@ impl<B: Backend> Buffer<B> {
         &self.held
     }
 
-    /// Returns where its whole block lies in the lane: the segment's slot, the offset in the segment and the length in
-    /// bytes.
-    pub(crate) fn extent(&self) -> (Slot, u64, u64) {
-        (self.slot, self.offset, self.size)
+    /// Returns where its whole block lies in the lane.
+    pub(crate) fn extent(&self) -> Extent {
+        Extent { slot: self.slot, offset: self.offset, bytes: self.size }
     }
 
     /// Records that the allocator has queued work on it, covered by this tick of the stream that it was allocated on.

@@ -5,6 +5,7 @@
 //! is queued there now runs before whatever the new owner queues later.
 
 use millpond_backend::{Backend, Caps, ClassId, ClassKind, Closing, StreamId, Tick};
+use millpond_core::Extent;
 
 use crate::buffer::Buffer;
 use crate::error::Error;
@@ -32,21 +33,21 @@ impl<B: Backend> State<B> {
         if self.backend.caps().class(self.class).kind == ClassKind::Host {
             return self.scrub_by_host(buffer);
         }
-        let (slot, offset, bytes) = buffer.extent();
-        let parts = buffer.lane().lock().shard.to_scrub(slot, offset, bytes, buffer.stream());
+        let block = buffer.extent();
+        let parts = buffer.lane().lock().shard.to_scrub(block, buffer.stream());
         if parts.is_empty() {
             return Ok(());
         }
         let (stream, Some(device)) = (buffer.stream(), self.backend.transfer()) else {
             panic!("the device announced fills in its caps and has none");
         };
-        let Some(segment) = buffer.segment() else { panic!("a block of {bytes} bytes lies in no segment") };
-        for (at, length) in parts {
-            let filled = self.activity.book(&self.backend, || device.overwrite(stream, segment, at, length));
+        let Some(segment) = buffer.segment() else { panic!("a block of {} bytes lies in no segment", block.bytes) };
+        for Extent { offset, bytes, .. } in parts {
+            let filled = self.activity.book(&self.backend, || device.overwrite(stream, segment, offset, bytes));
             filled.map_err(|error| Error::of_driver("overwrite", error))?;
         }
         let tick = self.send(stream)?;
-        buffer.lane().lock().shard.scrubbed(slot, offset, bytes, stream);
+        buffer.lane().lock().shard.scrubbed(block, stream);
         buffer.was_overwritten(tick);
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use millpond_backend::{Backend, Point, StreamId};
 use millpond_core::settings::Scrub;
-use millpond_core::{Grant, PoolId, Requester, Want};
+use millpond_core::{Extent, Grant, PoolId, Requester, Want};
 
 use crate::bond::Bond;
 use crate::buffer::{Buffer, EMPTY};
@@ -262,7 +262,7 @@ impl<B: Backend> Buffer<B> {
             let other = stream.id();
             self.lane().lock().use_on(self.held().block, other);
             if state.sinks.is_told() {
-                let (slot, offset, _) = self.extent();
+                let Extent { slot, offset, .. } = self.extent();
                 let event = |segment, offset| Event::Use { segment, offset, stream: other };
                 state.tell_of(self.lane(), (slot, offset), event);
             }

@@ -30,6 +30,15 @@ impl Ends {
     }
 }
 
+/// The edges of the pages in a part of a home. Where no page begins or ends in it, `up` is not before `down`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Edges {
+    /// Where the first page begins that begins in it.
+    pub(crate) up: u64,
+    /// Where the last page ends that ends in it.
+    pub(crate) down: u64,
+}
+
 /// A free block, as it was when the list was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Span {
@@ -38,7 +47,7 @@ struct Span {
     begin: u64,
     end: u64,
     /// The edges of its pages.
-    edges: (u64, u64),
+    edges: Edges,
     /// The number of pages of the spans up to this one, itself among them, that have a free end in it.
     pages: usize,
 }
@@ -134,16 +143,16 @@ impl Memory {
             let behind = before.spans.partition_point(|span| (span.slot, span.begin) < (slot, begin));
             list.copy(before, copied..behind, &mut gone);
             copied = behind;
-            self.add_to(&mut list, (slot, begin, block));
+            self.add_to(&mut list, block);
         }
         list.copy(before, copied..before.spans.len(), &mut gone);
         list
     }
 
     /// Adds a block behind the others of a list.
-    fn add_to(&self, list: &mut ByPlace, (slot, begin, block): (Slot, u64, BlockId)) {
-        let end = self.blocks[block].end();
-        let edges = self.find_edges((slot, begin, end), |page, of_page| list.ends.push((page, of_page)));
+    fn add_to(&self, list: &mut ByPlace, block: BlockId) {
+        let (slot, Range { start: begin, end }) = (self.blocks[block].slot, self.blocks[block].range());
+        let edges = self.find_edges(slot, begin..end, |page, of_page| list.ends.push((page, of_page)));
         list.bytes += end - begin;
         list.spans.push(Span { block, slot, begin, end, edges, pages: list.ends.len() });
     }
@@ -151,29 +160,29 @@ impl Memory {
     /// Calls `note` with each page of which a free block, or a part of one, has an end.
     pub(crate) fn ends_in(&self, tile: &Tile, mut note: impl FnMut(PageId, Ends)) {
         let Some(number) = self.by_place.number(tile) else {
-            self.find_edges((tile.slot, tile.begin, tile.end), note);
+            self.find_edges(tile.slot, tile.range(), note);
             return;
         };
         self.by_place.ends_of(number).iter().for_each(|&(page, ends)| note(page, ends));
     }
 
     /// Returns the edges of the pages in a free block, or in a part of one: see [`page_edges`](Self::page_edges).
-    pub(crate) fn edges_of(&self, tile: &Tile) -> (u64, u64) {
+    pub(crate) fn edges_of(&self, tile: &Tile) -> Edges {
         match self.by_place.number(tile) {
             Some(number) => self.by_place.spans[number].edges,
-            None => self.page_edges(tile.slot, tile.begin, tile.end),
+            None => self.page_edges(tile.slot, tile.range()),
         }
     }
 
-    /// Returns the edges of the pages in a part of a home: where the first page begins that begins in it, and where the
-    /// last page ends that ends in it. Where no page does, the first is not before the second.
-    pub(crate) fn page_edges(&self, slot: Slot, begin: u64, end: u64) -> (u64, u64) {
-        self.find_edges((slot, begin, end), |_, _| {})
+    /// Returns the edges of the pages in a part of a home.
+    pub(crate) fn page_edges(&self, slot: Slot, part: Range<u64>) -> Edges {
+        self.find_edges(slot, part, |_, _| {})
     }
 
     /// Returns what [`page_edges`](Self::page_edges) does, and calls `note` with each page of which an end lies in the
     /// part.
-    fn find_edges(&self, (slot, begin, end): (Slot, u64, u64), mut note: impl FnMut(PageId, Ends)) -> (u64, u64) {
+    fn find_edges(&self, slot: Slot, part: Range<u64>, mut note: impl FnMut(PageId, Ends)) -> Edges {
+        let Range { start: begin, end } = part;
         let (mut up, mut down) = (end, begin);
         for (at, page) in self.segments[slot].mappings.over(begin, end) {
             let behind = at + page.bytes;
@@ -190,7 +199,7 @@ impl Memory {
                 note(page.page, ends);
             }
         }
-        (up, down)
+        Edges { up, down }
     }
 
     /// Verifies that the list is as one that is made anew: as it is if no block came or went since it was made, and

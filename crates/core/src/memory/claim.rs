@@ -4,6 +4,7 @@
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use millpond_backend::{Point, StreamId};
 
@@ -313,6 +314,13 @@ pub(crate) struct Tile {
     pub(crate) number: Option<u32>,
 }
 
+impl Tile {
+    /// Returns its bytes in the segment.
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.begin..self.end
+    }
+}
+
 /// Free memory that a plan has claimed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Claimed {
@@ -362,7 +370,7 @@ impl Memory {
 
     /// Returns the free blocks of the large side that have a whole slab, the smallest first.
     pub(crate) fn slabs(&self) -> impl Iterator<Item = Tile> {
-        self.tiles_at_least(self.rules.slab).filter(|tile| self.slab_in((tile.begin, tile.end)).is_some())
+        self.tiles_at_least(self.rules.slab).filter(|tile| self.slab_in(tile.range()).is_some())
     }
 
     /// Returns whether a block is free on a side.
@@ -374,27 +382,27 @@ impl Memory {
     /// Claims a part of a free block for a small one: of the small side, or of the large side in one slab, all of which
     /// becomes the stream's. Returns what [`claim_part`](Self::claim_part) does.
     pub(crate) fn claim_small(&mut self, tile: &Tile, stream: StreamId) -> Option<Claimed> {
-        let (slab, part) = (self.rules.slab, (tile.begin, tile.end));
+        let slab = self.rules.slab;
         if tile.side == Side::Small {
-            return self.cut_out(tile, part).map(|block| self.claimed(block));
+            return self.claim_part(tile, tile.begin, tile.end);
         }
         let begin = tile.begin / slab * slab;
-        let whole = self.cut_out(tile, (begin, begin + slab))?;
+        let whole = self.cut_out(tile, begin..begin + slab)?;
         self.becomes_slab(whole, stream);
         let age = self.blocks[whole].age;
-        let block = self.carve(whole, part.0, part.1 - part.0, [age; 2]);
+        let block = self.carve(whole, tile.begin, tile.end - tile.begin, [age; 2]);
         Some(self.claimed(block))
     }
 
     /// Claims a part of a free block; what is left of the block stays free. Takes the guards off that part alone: who
     /// gets the rest waits for the rest's own. Returns `None` if another thread has taken it meanwhile.
     pub(crate) fn claim_part(&mut self, tile: &Tile, begin: u64, end: u64) -> Option<Claimed> {
-        self.cut_out(tile, (begin, end)).map(|block| self.claimed(block))
+        self.cut_out(tile, begin..end).map(|block| self.claimed(block))
     }
 
     /// Claims a part of a free block, if that is as it was seen. Another thread may have taken and freed it in between:
     /// whoever claims it learns of that use.
-    fn cut_out(&mut self, tile: &Tile, (begin, end): (u64, u64)) -> Option<BlockId> {
+    fn cut_out(&mut self, tile: &Tile, Range { start: begin, end }: Range<u64>) -> Option<BlockId> {
         let block = &self.blocks[tile.block];
         let (is_inside, age) = (block.offset <= begin && end <= block.end(), block.age);
         if !self.is_free_on(tile.block, tile.side) || block.slot != tile.slot || !is_inside {

@@ -8,10 +8,12 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use millpond_backend::StreamId;
 
 use super::Memory;
+use crate::block::Block;
 use crate::ids::{BlockId, Slot};
 use crate::settings::Scrub;
 
@@ -28,8 +30,9 @@ impl Owners {
     }
 
     /// Notes that a stream has the range.
-    pub(crate) fn give(&mut self, slot: Slot, (mut begin, mut end): (u64, u64), stream: StreamId) {
-        self.take(slot, (begin, end));
+    pub(crate) fn give(&mut self, slot: Slot, range: Range<u64>, stream: StreamId) {
+        self.take(slot, range.clone());
+        let Range { start: mut begin, mut end } = range;
         // The part is joined with those that it touches, so that parts stay few.
         let before = self.0.range((slot, 0)..(slot, begin)).next_back().map(|(&(_, start), &part)| (start, part));
         if let Some((start, part)) = before
@@ -48,8 +51,8 @@ impl Owners {
     }
 
     /// Notes that no stream has the range.
-    fn take(&mut self, slot: Slot, (begin, end): (u64, u64)) {
-        for (start, stop, owner) in self.parts(slot, (begin, end)) {
+    fn take(&mut self, slot: Slot, Range { start: begin, end }: Range<u64>) {
+        for (Range { start, end: stop }, owner) in self.parts(slot, begin..end) {
             self.0.remove(&(slot, start));
             if start < begin {
                 self.0.insert((slot, start), (begin, owner));
@@ -60,34 +63,34 @@ impl Owners {
         }
     }
 
-    /// Returns the parts that share a byte with the range, as begin, end and stream, the last one first.
-    fn parts(&self, slot: Slot, (begin, end): (u64, u64)) -> Vec<(u64, u64, StreamId)> {
-        let below = self.0.range((slot, 0)..(slot, end)).rev();
-        let parts = below.map(|(&(_, start), &(stop, owner))| (start, stop, owner));
-        parts.take_while(|&(_, stop, _)| stop > begin).collect()
+    /// Returns the parts that share a byte with the range, each with its stream, the last one first.
+    fn parts(&self, slot: Slot, range: Range<u64>) -> Vec<(Range<u64>, StreamId)> {
+        let below = self.0.range((slot, 0)..(slot, range.end)).rev();
+        let parts = below.map(|(&(_, start), &(stop, owner))| (start..stop, owner));
+        parts.take_while(|(part, _)| part.end > range.start).collect()
     }
 
-    /// Returns the parts of the range that a stream does not have, as begin and end, the last one first.
-    pub(crate) fn foreign_to(&self, slot: Slot, (begin, end): (u64, u64), stream: StreamId) -> Vec<(u64, u64)> {
-        let (mut foreign, mut until) = (Vec::new(), end);
-        for (start, stop, _) in self.parts(slot, (begin, end)).into_iter().filter(|&(_, _, owner)| owner == stream) {
-            if stop < until {
-                foreign.push((stop, until));
+    /// Returns the parts of the range that a stream does not have, the last one first.
+    pub(crate) fn foreign_to(&self, slot: Slot, range: Range<u64>, stream: StreamId) -> Vec<Range<u64>> {
+        let (mut foreign, mut until) = (Vec::new(), range.end);
+        for (own, _) in self.parts(slot, range.clone()).into_iter().filter(|&(_, owner)| owner == stream) {
+            if own.end < until {
+                foreign.push(own.end..until);
             }
-            until = start;
+            until = own.start;
         }
-        if begin < until {
-            foreign.push((begin, until));
+        if range.start < until {
+            foreign.push(range.start..until);
         }
         foreign
     }
 
-    /// Notes that whoever has bytes at one place has those at another.
-    fn copy(&mut self, (slot, begin): (Slot, u64), (to, at): (Slot, u64), bytes: u64) {
-        self.take(to, (at, at + bytes));
-        for (start, stop, owner) in self.parts(slot, (begin, begin + bytes)) {
-            let place = |byte: u64| at + byte.clamp(begin, begin + bytes) - begin;
-            self.give(to, (place(start), place(stop)), owner);
+    /// Notes that whoever has bytes at one place has those that begin at another.
+    fn copy(&mut self, slot: Slot, range: Range<u64>, to: Slot, at: u64) {
+        self.take(to, at..at + range.end - range.start);
+        for (part, owner) in self.parts(slot, range.clone()) {
+            let place = |byte: u64| at + byte.clamp(range.start, range.end) - range.start;
+            self.give(to, place(part.start)..place(part.end), owner);
         }
     }
 }
@@ -96,7 +99,7 @@ impl Memory {
     /// Notes that memory has come from the driver, whoever had it there.
     pub(crate) fn note_foreign(&mut self, slot: Slot, offset: u64, bytes: u64) {
         if let Some(owners) = &mut self.owners {
-            owners.take(slot, (offset, offset + bytes));
+            owners.take(slot, offset..offset + bytes);
         }
     }
 
@@ -104,30 +107,30 @@ impl Memory {
     pub(crate) fn was_not_scrubbed(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         if let Some(owners) = &mut self.owners {
-            for (start, stop) in owners.foreign_to(block.slot, (block.offset, block.end()), block.user) {
-                owners.take(block.slot, (start, stop));
+            for foreign in owners.foreign_to(block.slot, block.range(), block.user) {
+                owners.take(block.slot, foreign);
             }
         }
     }
 
     /// Notes that a block in a window shows this memory.
     pub(crate) fn note_window(&mut self, id: BlockId, pieces: &[BlockId]) {
-        let Some(owners) = &mut self.owners else { return };
-        let window = &self.blocks[id];
-        let mut at = window.offset;
-        for piece in pieces.iter().map(|piece| &self.blocks[*piece]) {
-            owners.copy((piece.slot, piece.offset), (window.slot, at), piece.size);
-            at += piece.size;
-        }
+        self.each_piece(id, pieces, |owners, piece, slot, at| owners.copy(piece.slot, piece.range(), slot, at));
     }
 
     /// Notes that the memory behind a block in a window goes home as the window has left it.
     pub(crate) fn note_window_shut(&mut self, id: BlockId, pieces: &[BlockId]) {
+        self.each_piece(id, pieces, |owners, piece, slot, at| {
+            owners.copy(slot, at..at + piece.size, piece.slot, piece.offset);
+        });
+    }
+
+    /// Calls `note` with each piece of the memory behind a block in a window, and where the window shows it.
+    fn each_piece(&mut self, id: BlockId, pieces: &[BlockId], note: impl Fn(&mut Owners, &Block, Slot, u64)) {
         let Some(owners) = &mut self.owners else { return };
-        let window = &self.blocks[id];
-        let mut at = window.offset;
+        let Block { slot, offset: mut at, .. } = self.blocks[id];
         for piece in pieces.iter().map(|piece| &self.blocks[*piece]) {
-            owners.copy((window.slot, at), (piece.slot, piece.offset), piece.size);
+            note(owners, piece, slot, at);
             at += piece.size;
         }
     }
@@ -151,23 +154,23 @@ mod tests {
     #[test]
     fn parts_of_a_stream_join_where_they_touch_and_split_where_something_goes() {
         let mut owners = Owners::default();
-        owners.give(Slot(2), (0, 100), STREAM);
-        owners.give(Slot(4), (0, 100), STREAM);
-        owners.give(SLOT, (20, 30), STREAM);
-        owners.give(SLOT, (40, 50), STREAM);
-        owners.give(SLOT, (30, 35), STREAM);
+        owners.give(Slot(2), 0..100, STREAM);
+        owners.give(Slot(4), 0..100, STREAM);
+        owners.give(SLOT, 20..30, STREAM);
+        owners.give(SLOT, 40..50, STREAM);
+        owners.give(SLOT, 30..35, STREAM);
         assert_eq!(parts(&owners), [(20, 35, 7), (40, 50, 7)]);
-        owners.give(SLOT, (35, 40), STREAM);
+        owners.give(SLOT, 35..40, STREAM);
         assert_eq!(parts(&owners), [(20, 50, 7)]);
-        owners.give(SLOT, (50, 60), OTHER);
-        owners.give(SLOT, (25, 30), OTHER);
+        owners.give(SLOT, 50..60, OTHER);
+        owners.give(SLOT, 25..30, OTHER);
         assert_eq!(parts(&owners), [(20, 25, 7), (25, 30, 8), (30, 50, 7), (50, 60, 8)]);
-        assert_eq!(owners.foreign_to(SLOT, (22, 55), STREAM), [(50, 55), (25, 30)]);
-        assert_eq!(owners.foreign_to(SLOT, (10, 25), STREAM), [(10, 20)]);
-        owners.take(SLOT, (24, 52));
+        assert_eq!(owners.foreign_to(SLOT, 22..55, STREAM), [50..55, 25..30]);
+        assert_eq!(owners.foreign_to(SLOT, 10..25, STREAM), [Range { start: 10, end: 20 }]);
+        owners.take(SLOT, 24..52);
         assert_eq!(parts(&owners), [(20, 24, 7), (52, 60, 8)]);
-        assert_eq!(owners.foreign_to(SLOT, (20, 24), STREAM), []);
-        owners.take(SLOT, (0, u64::MAX));
+        assert_eq!(owners.foreign_to(SLOT, 20..24, STREAM), []);
+        owners.take(SLOT, 0..u64::MAX);
         assert_eq!((parts(&owners), owners.0.len()), (Vec::new(), 2), "other slots keep theirs");
     }
 
@@ -184,18 +187,18 @@ mod tests {
             let mine = begin as usize..end as usize;
             match random.below(4) {
                 0 => {
-                    owners.take(SLOT, (begin, end));
+                    owners.take(SLOT, begin..end);
                     plain[mine].fill(None);
                 }
                 1 => {
                     let at = random.below(65 - (end - begin));
                     let bytes: Vec<_> = plain[mine].to_vec();
-                    owners.copy((SLOT, begin), (Slot(2), at), end - begin);
-                    owners.copy((Slot(2), at), (SLOT, at), end - begin);
+                    owners.copy(SLOT, begin..end, Slot(2), at);
+                    owners.copy(Slot(2), at..at + end - begin, SLOT, at);
                     plain[at as usize..][..bytes.len()].copy_from_slice(&bytes);
                 }
                 owner => {
-                    owners.give(SLOT, (begin, end), StreamId(owner as u32));
+                    owners.give(SLOT, begin..end, StreamId(owner as u32));
                     plain[mine].fill(Some(owner as u32));
                 }
             }
@@ -208,8 +211,8 @@ mod tests {
                 |pair: &[(u64, u64, u32)]| pair[0].1 > pair[1].0 || (pair[0].1, pair[0].2) == (pair[1].0, pair[1].2);
             assert!(!parts(&owners).windows(2).any(touches), "{:?}", parts(&owners));
             let mut foreign = [false; 64];
-            let of = owners.foreign_to(SLOT, (begin, end), StreamId(2));
-            of.iter().for_each(|&(start, stop)| foreign[start as usize..stop as usize].fill(true));
+            let of = owners.foreign_to(SLOT, begin..end, StreamId(2));
+            of.iter().for_each(|of| foreign[of.start as usize..of.end as usize].fill(true));
             (begin..end).for_each(|at| assert_eq!(foreign[at as usize], plain[at as usize] != Some(2)));
         }
     }

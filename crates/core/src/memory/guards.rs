@@ -9,6 +9,7 @@
 //! is over.
 
 use alloc::collections::BTreeMap;
+use core::ops::Range;
 
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 
@@ -60,8 +61,12 @@ impl Guards {
     }
 
     fn add(&mut self, slot: Slot, part: Part) {
-        let range = (part.begin, part.end);
-        debug_assert!(self.over(slot, range).is_empty(), "{}..{} is guarded already", part.begin, part.end);
+        debug_assert!(
+            self.over(slot, part.begin..part.end).is_empty(),
+            "{}..{} is guarded already",
+            part.begin,
+            part.end
+        );
         self.parts.insert((slot, part.begin), part);
     }
 
@@ -73,28 +78,28 @@ impl Guards {
     }
 
     /// Returns the parts that share a byte with the range, the last one first.
-    fn parts(&self, slot: Slot, (begin, end): (u64, u64)) -> impl Iterator<Item = &Part> {
+    fn parts(&self, slot: Slot, range: Range<u64>) -> impl Iterator<Item = &Part> {
         // With a lower bound the tree would be searched twice.
-        let below = self.parts.range(..(slot, end)).rev();
-        below.take_while(move |((of, _), part)| *of == slot && part.end > begin).map(|(_, part)| part)
+        let below = self.parts.range(..(slot, range.end)).rev();
+        below.take_while(move |((of, _), part)| *of == slot && part.end > range.start).map(|(_, part)| part)
     }
 
     /// Returns the parts that share a byte with the range, the first one first.
-    fn forward(&self, slot: Slot, (begin, end): (u64, u64)) -> impl Iterator<Item = &Part> {
+    fn forward(&self, slot: Slot, Range { start: begin, end }: Range<u64>) -> impl Iterator<Item = &Part> {
         let before = self.parts.range((slot, 0)..(slot, begin)).next_back().map(|(_, part)| part);
         let inside = self.parts.range((slot, begin)..(slot, end)).map(|(_, part)| part);
         before.filter(move |part| part.end > begin).into_iter().chain(inside)
     }
 
     /// Returns the points of the parts that share a byte with the range.
-    fn over(&self, slot: Slot, range: (u64, u64)) -> Points {
+    fn over(&self, slot: Slot, range: Range<u64>) -> Points {
         self.parts(slot, range).flat_map(|part| part.points.iter()).collect()
     }
 
     /// Removes the range from the record. Returns its points.
-    fn cut_out(&mut self, slot: Slot, (begin, end): (u64, u64)) -> Points {
+    fn cut_out(&mut self, slot: Slot, Range { start: begin, end }: Range<u64>) -> Points {
         let mut all = Points::default();
-        let last = |of: &Self| of.parts(slot, (begin, end)).next().map(|part| part.begin);
+        let last = |of: &Self| of.parts(slot, begin..end).next().map(|part| part.begin);
         while let Some(part) = last(self).and_then(|at| self.parts.remove(&(slot, at))) {
             if part.begin < begin {
                 self.parts.insert((slot, part.begin), Part { end: begin, ..part.clone() });
@@ -176,7 +181,7 @@ impl Guards {
     }
 
     /// Returns the last use of some bytes of a free block as it counts for a stream, if that may have them at once.
-    pub(crate) fn ready_use(&self, block: &Block, range: (u64, u64), by: Requester) -> Option<LastUse> {
+    pub(crate) fn ready_use(&self, block: &Block, range: Range<u64>, by: Requester) -> Option<LastUse> {
         if !block.used_elsewhere {
             let point = block.last_point();
             let is_ready = block.last_use <= LastUse::OVER || self.is_ready(point, by);
@@ -202,7 +207,7 @@ impl Guards {
 
     /// Returns the points that guard the parts of a marked block, of one stream possibly several.
     pub(crate) fn points_over(&self, block: &Block) -> impl Iterator<Item = Point> {
-        self.parts(block.slot, (block.offset, block.end())).flat_map(|part| part.points.iter())
+        self.parts(block.slot, block.range()).flat_map(|part| part.points.iter())
     }
 
     /// Returns the number of bytes of a block that several streams may still use.
@@ -210,16 +215,16 @@ impl Guards {
         if !block.used_elsewhere {
             return 0;
         }
-        let (begin, end) = (block.offset, block.end());
+        let Range { start: begin, end } = block.range();
         let has_several = |part: &&Part| part.points.iter().filter(|point| !self.seen.is_over(*point)).nth(1).is_some();
-        let parts = self.parts(block.slot, (begin, end)).filter(has_several);
+        let parts = self.parts(block.slot, begin..end).filter(has_several);
         parts.map(|part| part.end.min(end) - part.begin.max(begin)).sum()
     }
 
     /// Returns the guarded parts of a range, by place, each with where it begins and ends there.
-    pub(crate) fn parts_in(&self, slot: Slot, (begin, end): (u64, u64)) -> impl Iterator<Item = (&Part, (u64, u64))> {
-        let parts = self.forward(slot, (begin, end));
-        parts.map(move |part| (part, (part.begin.max(begin), part.end.min(end))))
+    pub(crate) fn parts_in(&self, slot: Slot, range: Range<u64>) -> impl Iterator<Item = (&Part, Range<u64>)> {
+        let parts = self.forward(slot, range.clone());
+        parts.map(move |part| (part, part.begin.max(range.start)..part.end.min(range.end)))
     }
 
     /// Takes the guards off a claimed block, whose plan waits for them. Returns the points up to which it was used.
@@ -232,7 +237,7 @@ impl Guards {
             }
             return Points::default();
         }
-        self.cut_out(block.slot, (block.offset, block.end()))
+        self.cut_out(block.slot, block.range())
     }
 
     /// Puts guards on a block that is in no index.
@@ -253,13 +258,13 @@ impl Guards {
     pub(crate) fn mark_rest(&mut self, blocks: &mut Blocks, front: BlockId) {
         let block = &mut blocks[front];
         block.used_elsewhere = false;
-        let (slot, range, rest) = (block.slot, (block.offset, block.end()), block.next);
+        let (slot, range, rest) = (block.slot, block.range(), block.next);
         self.cut_out(slot, range);
         if let Some(rest) = rest.some().filter(|&rest| blocks[rest].used_elsewhere)
             && blocks[rest].state == State::Free
         {
             let block = &blocks[rest];
-            let is_guarded = self.parts(block.slot, (block.offset, block.end())).next().is_some();
+            let is_guarded = self.parts(block.slot, block.range()).next().is_some();
             blocks[rest].used_elsewhere = is_guarded;
         }
     }
@@ -316,22 +321,22 @@ mod tests {
         guards.parts.values().map(|part| (part.begin, part.end)).collect()
     }
 
-    fn part((begin, end): (u64, u64), points: Points) -> Part {
+    fn part(Range { start: begin, end }: Range<u64>, points: Points) -> Part {
         Part { begin, end, points }
     }
 
     #[test]
     fn what_is_taken_is_cut_out_of_the_record() {
         let mut guards = empty();
-        guards.add(SLOT, part((0, 10), at(1, 5)));
-        guards.add(SLOT, part((10, 20), at(2, 7)));
-        guards.add(Slot(2), part((0, 100), at(3, 1)));
-        assert_eq!(guards.over(SLOT, (10, 11)), at(2, 7));
-        let taken = guards.cut_out(SLOT, (8, 12)).into_vec();
+        guards.add(SLOT, part(0..10, at(1, 5)));
+        guards.add(SLOT, part(10..20, at(2, 7)));
+        guards.add(Slot(2), part(0..100, at(3, 1)));
+        assert_eq!(guards.over(SLOT, 10..11), at(2, 7));
+        let taken = guards.cut_out(SLOT, 8..12).into_vec();
         assert_eq!(taken.len(), 2, "{taken:?}");
         assert_eq!(parts(&guards), vec![(0, 8), (12, 20), (0, 100)]);
-        assert!(guards.over(SLOT, (8, 12)).is_empty());
-        assert_eq!(guards.cut_out(SLOT, (0, 100)).len(), 2);
+        assert!(guards.over(SLOT, 8..12).is_empty());
+        assert_eq!(guards.cut_out(SLOT, 0..100).len(), 2);
         assert_eq!(parts(&guards), vec![(0, 100)], "another slot");
     }
 }

@@ -5,6 +5,7 @@
 //! free. Only where nothing else is left, a request gets a block in the slab of another stream.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use millpond_backend::{Point, StreamId};
 
@@ -119,25 +120,25 @@ impl Memory {
     /// Returns where the first slab of a free block of the large side begins. Segments have no slabs.
     pub(crate) fn first_slab(&self, id: BlockId) -> Option<u64> {
         let block = &self.blocks[id];
-        block.expandable.then(|| self.slab_in((block.offset, block.end()))).flatten()
+        block.expandable.then(|| self.slab_in(block.range())).flatten()
     }
 
     /// Returns what a small block gets of the slabs of a free block of which a part is usable: all of a slab if that
     /// part has one, and else its own bytes in a slab that others still use.
-    pub(crate) fn within_slab(&self, block: (u64, u64), part: (u64, u64), bytes: u64) -> Option<(u64, u64)> {
+    pub(crate) fn within_slab(&self, block: Range<u64>, part: Range<u64>, bytes: u64) -> Option<Range<u64>> {
         let slab = self.rules.slab;
-        if let Some(at) = self.slab_in(part) {
-            return Some((at, at + slab));
+        if let Some(at) = self.slab_in(part.clone()) {
+            return Some(at..at + slab);
         }
-        let first = block.0.next_multiple_of(slab).max(part.0);
+        let first = block.start.next_multiple_of(slab).max(part.start);
         let at = if first % slab + bytes > slab { first.next_multiple_of(slab) } else { first };
-        (at + bytes <= part.1 && at / slab * slab + slab <= block.1).then_some((at, at + bytes))
+        (at + bytes <= part.end && at / slab * slab + slab <= block.end).then_some(at..at + bytes)
     }
 
     /// Returns where the first slab in a part of a home begins.
-    pub(crate) fn slab_in(&self, (begin, end): (u64, u64)) -> Option<u64> {
-        let at = begin.next_multiple_of(self.rules.slab);
-        (at + self.rules.slab <= end).then_some(at)
+    pub(crate) fn slab_in(&self, part: Range<u64>) -> Option<u64> {
+        let at = part.start.next_multiple_of(self.rules.slab);
+        (at + self.rules.slab <= part.end).then_some(at)
     }
 
     /// Returns whether a block is the first one of a slab of `whole` bytes that is free but for it, and a small request
@@ -178,7 +179,7 @@ impl Memory {
     /// no index. Returns whether it has given anything.
     #[inline(never)]
     pub(crate) fn gives_slabs(&mut self, id: BlockId) -> bool {
-        let Some((begin, end)) = self.returnable(id) else { return false };
+        let Some(Range { start: begin, end }) = self.returnable(id) else { return false };
         let block = &mut self.blocks[id];
         block.state = State::Claimed;
         let clock = block.age;
@@ -191,12 +192,12 @@ impl Memory {
 
     /// Returns what of a free block of the small side belongs to the large side: its whole slabs. A restored block may
     /// have left a part of a slab to either side: that goes back where no small block is next to it.
-    pub(crate) fn returnable(&self, id: BlockId) -> Option<(u64, u64)> {
+    pub(crate) fn returnable(&self, id: BlockId) -> Option<Range<u64>> {
         let (slab, block) = (self.rules.slab, &self.blocks[id]);
         let is_small = |id: BlockId| id.some().is_some_and(|id| self.blocks[id].side == Side::Small);
         let begin = if is_small(block.prev) { block.offset.next_multiple_of(slab) } else { block.offset };
         let end = if is_small(block.next) { block.end() / slab * slab } else { block.end() };
-        (begin < end).then_some((begin, end))
+        (begin < end).then_some(begin..end)
     }
 
     /// Sets the last use of claimed memory.

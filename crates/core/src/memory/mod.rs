@@ -16,6 +16,7 @@ mod seen;
 mod windows;
 
 use alloc::collections::BTreeSet;
+use core::ops::Range;
 
 use millpond_backend::{PageCaps, Point, Reuse, StreamId};
 
@@ -28,7 +29,7 @@ use crate::settings::{Backing, PoolFlags, Scrub, Settings, Ties};
 use crate::size::Want;
 use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
 
-pub(crate) use by_place::Ends;
+pub(crate) use by_place::{Edges, Ends};
 pub(crate) use claim::{Arrival, Claimed, Garbage, Oversize, Tile};
 pub(crate) use extend::{Extend, Growing, least_to_map};
 pub(crate) use foreign::Owners;
@@ -270,9 +271,9 @@ impl Memory {
     }
 
     /// Returns the bytes at the front of a block that a request gets.
-    pub(crate) fn front_of(&self, id: BlockId, want: &Want) -> (u64, u64) {
+    pub(crate) fn front_of(&self, id: BlockId, want: &Want) -> Range<u64> {
         let begin = self.blocks[id].offset;
-        (begin, begin + want.rounded)
+        begin..begin + want.rounded
     }
 
     /// Cuts a block behind its first `size` bytes. The rest becomes a free block.

@@ -2,6 +2,7 @@
 //! each other there.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::Pager;
 use super::idle::{IdlePages, memory_of};
@@ -10,7 +11,7 @@ use super::taker::{Taker, Tiles};
 use crate::books::Part;
 use crate::governor::sizes;
 use crate::ids::{Place, ShardId, Side, Slot, WindowId};
-use crate::memory::Tile;
+use crate::memory::{Edges, Tile};
 use crate::shard::Shard;
 
 /// Free memory for a window, or to lengthen one.
@@ -113,7 +114,7 @@ impl Pager<'_> {
     /// Returns the free blocks of a home with the edges of the pages in them.
     pub(crate) fn gaps_of(&mut self, id: ShardId, tiles: &Tiles) -> Vec<Gap> {
         let gap = |shard: &Shard, tile: &Tile| {
-            let (up, down) = shard.memory.edges_of(tile);
+            let Edges { up, down } = shard.memory.edges_of(tile);
             let home = Place { shard: id, slot: tile.slot, offset: tile.begin };
             Gap { home, end: tile.end, up, down }
         };
@@ -130,9 +131,9 @@ impl Pager<'_> {
         for gap in gaps {
             match without(gap.home, gap.end, taken) {
                 None => left.push(*gap),
-                Some(parts) => left.extend(parts.into_iter().map(|(begin, end)| {
-                    let home = Place { offset: begin, ..gap.home };
-                    self.shards.with(home.shard, |shard| gap_at(shard, home, end))
+                Some(parts) => left.extend(parts.into_iter().map(|part| {
+                    let home = Place { offset: part.start, ..gap.home };
+                    self.shards.with(home.shard, |shard| gap_at(shard, home, part.end))
                 })),
             }
         }
@@ -158,13 +159,13 @@ impl Pager<'_> {
 
 /// Returns a free block, or a part of one, with the edges of the pages in it.
 fn gap_at(shard: &Shard, home: Place, end: u64) -> Gap {
-    let (up, down) = shard.memory.page_edges(home.slot, home.offset, end);
+    let Edges { up, down } = shard.memory.page_edges(home.slot, home.offset..end);
     Gap { home, end, up, down }
 }
 
 /// Returns what is left of a free block without the stretches that are taken, as beginnings and ends, or `None` if
 /// nothing of it is taken.
-fn without(home: Place, end: u64, taken: &[Stretch]) -> Option<Vec<(u64, u64)>> {
+fn without(home: Place, end: u64, taken: &[Stretch]) -> Option<Vec<Range<u64>>> {
     let inside = |stretch: &&Stretch| {
         (stretch.home.shard, stretch.home.slot) == (home.shard, home.slot)
             && (home.offset..end).contains(&stretch.home.offset)
@@ -179,7 +180,7 @@ fn without(home: Place, end: u64, taken: &[Stretch]) -> Option<Vec<(u64, u64)>> 
     let mut left = Vec::new();
     for (begin, behind) in taken {
         if begin > from {
-            left.push((from, begin));
+            left.push(from..begin);
         }
         from = behind;
     }
@@ -201,7 +202,7 @@ mod tests {
         let stretch = |shard, begin, end: u64| Stretch { home: at(shard, begin), bytes: end - begin };
         let place = |offset| at(0, offset);
         let taken = [stretch(0, 20, 25), stretch(0, 10, 14), stretch(1, 15, 18), stretch(0, 40, 50)];
-        assert_eq!(without(place(10), 30, &taken), Some(vec![(14, 20), (25, 30)]));
+        assert_eq!(without(place(10), 30, &taken), Some(vec![14..20, 25..30]));
         assert_eq!(without(place(40), 50, &taken), Some(vec![]));
         assert_eq!(without(place(60), 70, &taken), None);
     }

@@ -1,6 +1,7 @@
 //! The stream that gets memory, the free memory of its home, and when it can use each part of that.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use millpond_backend::{Point, Reuse, Tick};
 
@@ -79,7 +80,7 @@ impl Taker {
         }
         // What nothing guards is over.
         let mut begun = tile.begin;
-        for (part, (begin, end)) in shard.memory.guards.parts_in(tile.slot, (tile.begin, tile.end)) {
+        for (part, Range { start: begin, end }) in shard.memory.guards.parts_in(tile.slot, tile.range()) {
             if part.points.iter().all(is_usable) {
                 continue;
             }
@@ -141,7 +142,7 @@ impl Taker {
         if !tile.is_marked {
             return behind(tile.point);
         }
-        let parts = shard.memory.guards.parts_in(tile.slot, (tile.begin, tile.begin + bytes));
+        let parts = shard.memory.guards.parts_in(tile.slot, tile.begin..tile.begin + bytes);
         parts.flat_map(|(part, _)| part.points.iter().map(behind)).max().unwrap_or(0)
     }
 
@@ -156,10 +157,10 @@ impl Taker {
         let want = self.want;
         let place = |tile: Tile, begin: u64, end: u64| {
             let at = match tile.side {
-                Side::Small => (begin + want.rounded <= end).then_some((begin, begin + want.rounded)),
-                Side::Large => shard.memory.within_slab((tile.begin, tile.end), (begin, end), want.rounded),
+                Side::Small => (begin + want.rounded <= end).then_some(begin..begin + want.rounded),
+                Side::Large => shard.memory.within_slab(tile.range(), begin..end, want.rounded),
             };
-            at.map(|(begin, end)| Tile { begin, end, ..tile })
+            at.map(|at| Tile { begin: at.start, end: at.end, ..tile })
         };
         tiles.find_map(|tile| self.find_part(core, latest, shard, &tile, |begin, end| place(tile, begin, end)))
     }

@@ -19,7 +19,7 @@ use millpond_backend::{Point, StreamId, Tick};
 use put_off::Swap;
 use snug::Snug;
 
-use crate::block::{LastUse, State};
+use crate::block::{Block, LastUse, State};
 use crate::books::Points;
 use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
 use crate::memory::{BEHIND_MAX, Memory, Panes, Requester, Rules};
@@ -51,6 +51,17 @@ pub struct Grant {
     /// Whether room for a peak ran out, or the shard has room that it does not hold: the coordinator must then settle
     /// before anything else happens.
     pub unsettled: bool,
+}
+
+/// Where a block lies, or a part of one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// The slot of its segment.
+    pub slot: Slot,
+    /// Where it begins in the segment.
+    pub offset: u64,
+    /// Its length.
+    pub bytes: u64,
 }
 
 /// The state of one stream in one pool. Under `paged` the streams of a pool have one shard together: their *home*.
@@ -163,14 +174,14 @@ impl Shard {
         self.memory.blocks[block].user
     }
 
-    /// Returns the slot of the segment in which a block lies, its offset there and its length, both in bytes.
-    pub fn extent(&self, block: BlockId) -> (Slot, u64, u64) {
-        let block = &self.memory.blocks[block];
-        (block.slot, block.offset, block.size)
+    /// Returns where a block lies.
+    pub fn extent(&self, block: BlockId) -> Extent {
+        let Block { slot, offset, size, .. } = self.memory.blocks[block];
+        Extent { slot, offset, bytes: size }
     }
 
     /// Returns what [`extent`](Self::extent) does if the block is handed out, and `None` if it is not.
-    pub fn live_extent(&self, block: BlockId) -> Option<(Slot, u64, u64)> {
+    pub fn live_extent(&self, block: BlockId) -> Option<Extent> {
         (self.memory.blocks[block].state == State::Live).then(|| self.extent(block))
     }
 
@@ -206,24 +217,24 @@ impl Shard {
         self.uses.entry(block).or_default()
     }
 
-    /// Returns the parts of a block granted for a stream that must be overwritten before the program gets it, each as
-    /// an offset in the segment and a length in bytes.
-    pub fn to_scrub(&self, slot: Slot, offset: u64, bytes: u64, stream: StreamId) -> Vec<(u64, u64)> {
+    /// Returns the parts of a block granted for a stream that must be overwritten before the program gets it.
+    pub fn to_scrub(&self, block: Extent, stream: StreamId) -> Vec<Extent> {
+        let Extent { slot, offset, bytes } = block;
         match (self.memory.rules.scrub, &self.memory.owners) {
             (Scrub::OtherStreams, Some(owners)) => {
-                let foreign = owners.foreign_to(slot, (offset, offset + bytes), stream).into_iter();
-                foreign.map(|(start, stop)| (start, stop - start)).collect()
+                let foreign = owners.foreign_to(slot, offset..offset + bytes, stream).into_iter();
+                foreign.map(|part| Extent { slot, offset: part.start, bytes: part.end - part.start }).collect()
             }
             (Scrub::Off, _) => Vec::new(),
-            _ => [(offset, bytes)].into(),
+            _ => [block].into(),
         }
     }
 
     /// Notes that all that is foreign to a stream of a block granted for it was overwritten: the stream may read what
     /// it holds from now on.
-    pub fn scrubbed(&mut self, slot: Slot, offset: u64, bytes: u64, stream: StreamId) {
+    pub fn scrubbed(&mut self, block: Extent, stream: StreamId) {
         if let Some(owners) = &mut self.memory.owners {
-            owners.give(slot, (offset, offset + bytes), stream);
+            owners.give(block.slot, block.offset..block.offset + block.bytes, stream);
         }
     }
 

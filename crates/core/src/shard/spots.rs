@@ -1,6 +1,7 @@
 //! Live blocks by place: what a checkpoint notes of them, whether they could be handed out there again, and doing so.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use millpond_backend::{Point, StreamId};
 
@@ -104,7 +105,7 @@ impl Spot {
         loop {
             let block = &memory.blocks[id];
             assert_eq!(block.state, State::Free, "{self:?} is claimed and is not free");
-            let range = (block.offset.max(self.begin), block.end().min(self.end));
+            let range = block.offset.max(self.begin)..block.end().min(self.end);
             let part = if block.side == self.side {
                 claim_between(memory, id, range, &mut change)
             } else {
@@ -218,7 +219,12 @@ impl Shard {
 }
 
 /// Claims a part of a free block. Returns it, and adds to the change of `inactive_split`.
-fn claim_between(memory: &mut Memory, id: BlockId, (begin, end): (u64, u64), change: &mut SplitChange) -> BlockId {
+fn claim_between(
+    memory: &mut Memory,
+    id: BlockId,
+    Range { start: begin, end }: Range<u64>,
+    change: &mut SplitChange,
+) -> BlockId {
     count_split(memory, id, -1, change);
     memory.claim(id);
     let (front, mut part, mut rest) = (id, id, BlockId::NONE);
@@ -249,11 +255,11 @@ fn count_split(memory: &Memory, id: BlockId, sign: i64, change: &mut SplitChange
 
 /// Claims a part of a free block of a home for the other side. The small side gets whole slabs, as far as the block
 /// has them. What either side has of other slabs goes back once no small block is next to it.
-fn claim_across(memory: &mut Memory, id: BlockId, (begin, end): (u64, u64), side: Side, user: StreamId) -> BlockId {
+fn claim_across(memory: &mut Memory, id: BlockId, range: Range<u64>, side: Side, user: StreamId) -> BlockId {
     // Some slab is in parts now: every free block of the small side is looked at, however short.
     memory.gives_from = 0;
     if side == Side::Large {
-        let part = claim_between(memory, id, (begin, end), &mut SplitChange::default());
+        let part = claim_between(memory, id, range, &mut SplitChange::default());
         memory.leaves_slab(part);
         let Block { prev, next, .. } = memory.blocks[part];
         for left in [prev, next].into_iter().filter_map(BlockId::some) {
@@ -264,10 +270,11 @@ fn claim_across(memory: &mut Memory, id: BlockId, (begin, end): (u64, u64), side
         }
         return part;
     }
+    let Range { start: begin, end } = range;
     let (slab, block) = (memory.rules.slab, &memory.blocks[id]);
     let (low, high) = (begin / slab * slab, end.div_ceil(slab).saturating_mul(slab));
     let (low, high, age) = (low.max(block.offset), high.min(block.end()), block.age);
-    let region = claim_between(memory, id, (low, high), &mut SplitChange::default());
+    let region = claim_between(memory, id, low..high, &mut SplitChange::default());
     memory.becomes_slab(region, user);
     memory.carve(region, begin, end - begin, [age; 2])
 }

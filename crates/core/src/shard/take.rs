@@ -149,7 +149,7 @@ impl Shard {
         let (found, at, last_use) =
             self.memory.fitting(&self.memory.pools[Side::Large.index()].free, bytes).find_map(|id| {
                 let at = self.memory.first_slab(id)?;
-                Some((id, at, self.memory.guards.ready_use(&self.memory.blocks[id], (at, at + bytes), by)?))
+                Some((id, at, self.memory.guards.ready_use(&self.memory.blocks[id], at..at + bytes, by)?))
             })?;
         self.memory.claim(found);
         let slab = self.memory.carve(found, at, bytes, [clock; 2]);

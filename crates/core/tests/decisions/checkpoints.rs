@@ -3,7 +3,7 @@
 
 use millpond_backend::{PageCaps, Reuse, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy, Segments};
-use millpond_core::{BlockState, Checkpoint, Freed, Obstacle, PoolId, Shard, Step};
+use millpond_core::{BlockState, Checkpoint, Extent, Freed, Obstacle, PoolId, Shard, Step};
 
 use crate::driver::{Device, Facts, MIB, empty_cache, is_pages, point};
 
@@ -97,8 +97,8 @@ fn blocks_of_both_sides_come_back_where_they_were() {
 fn live_ids(device: &mut Device) -> Vec<millpond_core::BlockId> {
     let live = live_blocks(device);
     let at = |shard: &Shard, id| {
-        let (slot, offset, size) = shard.extent(id);
-        (slot.0, offset, size)
+        let Extent { slot, offset, bytes } = shard.extent(id);
+        (slot.0, offset, bytes)
     };
     let mut ids = Vec::new();
     for number in 0..2000 {

@@ -232,9 +232,10 @@ fn scrubbing(limit: u64) -> Device {
 fn scrub(device: &mut Device, held: &Held) -> u64 {
     let shard = &mut device.shards[held.shard];
     let stream = shard.user_of(held.block);
-    let parts = shard.to_scrub(held.slot, held.offset, held.size, stream);
-    shard.scrubbed(held.slot, held.offset, held.size, stream);
-    parts.into_iter().map(|(_, bytes)| bytes).sum()
+    let block = shard.extent(held.block);
+    let parts = shard.to_scrub(block, stream);
+    shard.scrubbed(block, stream);
+    parts.into_iter().map(|part| part.bytes).sum()
 }
 
 /// Data that another stream left there has to be overwritten, even where all of the memory had been overwritten before.

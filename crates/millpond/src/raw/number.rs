@@ -13,7 +13,7 @@ use std::mem::ManuallyDrop;
 use std::num::NonZeroU64;
 
 use millpond_backend::Backend;
-use millpond_core::{BlockId, ShardId, Side};
+use millpond_core::{BlockId, Extent, ShardId, Side};
 
 use crate::allocator::Allocator;
 use crate::buffer::{Buffer, EMPTY};
@@ -124,7 +124,7 @@ impl<B: Backend> Allocator<B> {
             return;
         }
         if state.sinks.is_on() {
-            let (slot, offset, size) = self.extent_of(raw);
+            let Extent { slot, offset, bytes: size } = self.extent_of(raw);
             let stream = lane.lock().shard.user_of(held.block);
             let out = Out { slot, offset, size, requested: 0, stream };
             drop(State::free_watched(&lane, &held, &out));
@@ -149,7 +149,7 @@ impl<B: Backend> Allocator<B> {
             let (lane, other) = (state.lane(raw.shard()), stream.id());
             lane.lock().use_on(held.block, other);
             if state.sinks.is_told() {
-                let (slot, offset, _) = self.extent_of(raw);
+                let Extent { slot, offset, .. } = self.extent_of(raw);
                 let event = |segment, offset| Event::Use { segment, offset, stream: other };
                 state.tell_of(lane, (slot, offset), event);
             }
@@ -163,7 +163,7 @@ impl<B: Backend> Allocator<B> {
     ///
     /// If the number is not live and the allocator notices.
     pub fn capacity_raw(&self, raw: RawBuffer) -> u64 {
-        if raw.held().block == EMPTY { 0 } else { self.extent_of(raw).2 }
+        if raw.held().block == EMPTY { 0 } else { self.extent_of(raw).bytes }
     }
 
     /// Returns the address and the size of a buffer's block in bytes, as [`Buffer::address`] and [`Buffer::capacity`]
@@ -177,13 +177,13 @@ impl<B: Backend> Allocator<B> {
             return None;
         }
         let mut lane = state.lane(raw.shard()).lock();
-        let (slot, offset, size) = lane.shard.tidied().live_extent(held.block)?;
+        let Extent { slot, offset, bytes } = lane.shard.tidied().live_extent(held.block)?;
         let base = state.backend.address(lane.segment(slot))?;
         state.tell_address();
-        Some((base + offset, size))
+        Some((base + offset, bytes))
     }
 
-    fn extent_of(&self, raw: RawBuffer) -> (millpond_core::Slot, u64, u64) {
+    fn extent_of(&self, raw: RawBuffer) -> Extent {
         self.state().lane(raw.shard()).lock().shard.tidied().extent(raw.held().block)
     }
 }

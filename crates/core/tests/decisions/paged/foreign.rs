@@ -17,9 +17,12 @@ impl Device {
     fn to_scrub(&self, held: &Held) -> Vec<(u64, u64)> {
         let grant = &held.grant;
         let shard = &self.shards[held.shard];
-        let parts = shard.to_scrub(grant.slot, grant.offset, grant.size, shard.user_of(grant.block));
-        let mut parts: Vec<_> =
-            parts.iter().map(|(at, bytes)| ((at - grant.offset) / MIB, (at + bytes - grant.offset) / MIB)).collect();
+        let parts = shard.to_scrub(shard.extent(grant.block), shard.user_of(grant.block));
+        let mut parts: Vec<_> = parts
+            .iter()
+            .map(|part| part.offset - grant.offset..part.offset + part.bytes - grant.offset)
+            .map(|part| (part.start / MIB, part.end / MIB))
+            .collect();
         parts.sort_unstable();
         parts
     }
@@ -28,7 +31,7 @@ impl Device {
     fn scrubbed(&mut self, held: &Held) {
         let (grant, shard) = (&held.grant, &mut self.shards[held.shard]);
         let stream = shard.user_of(grant.block);
-        shard.scrubbed(grant.slot, grant.offset, grant.size, stream);
+        shard.scrubbed(shard.extent(grant.block), stream);
     }
 
     /// Has each of these MiB at home overwritten for the stream itself, and frees them again.
