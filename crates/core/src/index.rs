@@ -62,7 +62,7 @@ pub(crate) struct FreeIndex {
     bins: Box<[Bin; BINS]>,
     heaps: Heaps,
     /// Whether a block came or went since [`take_changed`](Self::take_changed) was called last.
-    has_changed: bool,
+    pub(crate) has_changed: bool,
 }
 
 /// Returns the bin of a size in bytes.
@@ -94,12 +94,6 @@ impl FreeIndex {
     pub(crate) fn is_empty(&self) -> bool {
         self.summary == [0; SUMMARIES]
     }
-
-    /// Returns whether a block came or went since [`take_changed`](Self::take_changed) was called last.
-    pub(crate) fn has_changed(&self) -> bool {
-        self.has_changed
-    }
-
     /// Returns whether a block came or went since this was called last.
     pub(crate) fn take_changed(&mut self) -> bool {
         core::mem::take(&mut self.has_changed)

@@ -164,7 +164,7 @@ fn spend_split(credit: &mut Credit, split: SplitChange) -> bool {
 }
 
 /// The counters of one shard.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Meter {
     totals: [Totals; 2],
     credit: [Credit; 2],
@@ -180,14 +180,7 @@ pub(crate) struct Meter {
 
 impl Meter {
     pub(crate) fn new() -> Self {
-        Self {
-            totals: [Totals::default(); 2],
-            credit: [[0; CREDITS]; 2],
-            is_overdrawn: false,
-            holds: true,
-            ceiling: [[0; COUNTERS]; ROWS],
-            base: [[0; COUNTERS]; 2],
-        }
+        Self { holds: true, ..Self::default() }
     }
 
     /// Counts a block that was handed out. Returns whether room ran out.

@@ -4,9 +4,11 @@ use crate::ids::Side;
 use crate::stats::{Stat, StatByPool};
 
 /// The bytes got from the driver, the limits on them, and PyTorch's counters of segments and driver calls.
+#[derive(Default)]
 pub(crate) struct Headroom {
-    total_bytes: u64,
-    limit: Option<u64>,
+    pub(crate) total_bytes: u64,
+    /// The limit on reserved bytes, if there is one.
+    pub(crate) limit: Option<u64>,
     pub(crate) reserved: StatByPool,
     /// Bytes that plans are asking the driver for right now, and those of plans that were lost meanwhile.
     asked: u64,
@@ -22,30 +24,10 @@ impl Headroom {
     /// Returns the book of a device with `total_bytes` bytes of which nothing is reserved. Segments of at least
     /// `oversize_bytes` bytes are counted as oversize.
     pub(crate) fn new(total_bytes: u64, oversize_bytes: u64) -> Self {
-        Self {
-            total_bytes,
-            limit: None,
-            reserved: StatByPool::default(),
-            asked: 0,
-            segments: StatByPool::default(),
-            oversize_segments: Stat::default(),
-            oversize_bytes,
-            allocations: 0,
-            releases: 0,
-        }
+        Self { total_bytes, oversize_bytes, ..Self::default() }
     }
 
-    /// Returns all bytes of the device.
-    pub(crate) fn total_bytes(&self) -> u64 {
-        self.total_bytes
-    }
-
-    /// Returns the limit on reserved bytes, if there is one.
-    pub(crate) fn limit(&self) -> Option<u64> {
-        self.limit
-    }
-
-    /// Sets the limit on reserved bytes. What is reserved beyond it stays.
+    /// Sets the limit. What is reserved beyond it stays.
     pub(crate) fn set_limit(&mut self, limit: Option<u64>) {
         self.limit = limit;
     }

@@ -13,6 +13,7 @@ use crate::settings::{Growth, Policy};
 use crate::stats::PageStats;
 
 /// What `paged` remembers about the whole device.
+#[derive(Default)]
 pub(crate) struct Paging {
     pub(crate) slack: Slack,
     pub(crate) growth: Growth,
@@ -32,21 +33,7 @@ impl Paging {
             Policy::Paged { growth, slack } => (growth, slack),
             _ => (Growth::default(), Policy::DEFAULT_SLACK),
         };
-        let slack = Slack::new(slack);
-        Self {
-            slack,
-            growth,
-            pace: Pace::default(),
-            windows: Windows::default(),
-            waited: Waited::default(),
-            ending: Vec::new(),
-            stats: PageStats::default(),
-        }
-    }
-
-    /// Returns the number of reserved bytes that the slack allows, where this many bytes were live at most.
-    pub(crate) fn bound(&self, most_live: u64) -> u64 {
-        self.slack.bound(most_live)
+        Self { slack: Slack::new(slack), growth, ..Self::default() }
     }
 }
 

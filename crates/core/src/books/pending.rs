@@ -36,7 +36,7 @@ pub(crate) struct Waiter {
 pub(crate) struct Pending {
     /// By stream, in order of ticks.
     queues: Vec<VecDeque<Waiter>>,
-    waiters: usize,
+    pub(crate) waiters: usize,
     /// By stream.
     reached: Vec<Tick>,
     /// The streams that have come further, in order: the newest times, as many as there are streams.
@@ -74,12 +74,6 @@ impl Pending {
         queue.insert(at, Waiter { tick: point.tick, shard, block });
         self.waiters += 1;
     }
-
-    /// Returns the number of waits that are outstanding.
-    pub(crate) fn waiters(&self) -> usize {
-        self.waiters
-    }
-
     /// Returns the streams that blocks wait for. Costs a look at each stream if there are any.
     pub(crate) fn waited_for(&self) -> Vec<StreamId> {
         if self.waiters == 0 {
@@ -319,7 +313,7 @@ mod tests {
         }
         let mut left = || book.take_ready(StreamId(1), Tick(5)).map(|waiter| waiter.block.0);
         assert_eq!([left(), left(), left(), left()], [Some(1), Some(0), Some(2), None]);
-        assert_eq!((book.waiters(), book.waited_for()), (1, [StreamId(1)].to_vec()));
+        assert_eq!((book.waiters, book.waited_for()), (1, [StreamId(1)].to_vec()));
     }
 
     #[test]

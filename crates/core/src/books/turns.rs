@@ -27,7 +27,7 @@ pub(crate) struct Turns {
     holders: u32,
     /// Counts what may change the picture for a plan that found nothing: a release that ended, a plan that holds
     /// nothing any more, a turn that is over.
-    progress: u64,
+    pub(crate) progress: u64,
     queue: VecDeque<Place>,
     tickets: u64,
 }
@@ -113,11 +113,6 @@ impl Standing {
 }
 
 impl Turns {
-    /// Returns a count of what may have changed the picture for plans that pause.
-    pub(crate) fn progress(&self) -> u64 {
-        self.progress
-    }
-
     /// Returns whether some plan holds something that others may be short of, or waits for its turn.
     pub(crate) fn is_held(&self) -> bool {
         self.holders > 0 || self.has_queue()

@@ -142,16 +142,12 @@ impl<'a> Cursor<'a> {
                     Token::End => return Err(unclosed()),
                     _ => {}
                 },
-                (token, at) => return Err(after_pair(token, at)),
+                (Token::Separator(bracket @ ('[' | ']')), at) => {
+                    return Err(ConfError::new(at, Kind::StrayBracket(bracket)));
+                }
+                (token, at) => return Err(ConfError::new(at, Kind::MissingComma(found(token)))),
             }
         }
-    }
-}
-
-fn after_pair(token: Token<'_>, at: usize) -> ConfError {
-    match token {
-        Token::Separator(bracket @ ('[' | ']')) => ConfError::new(at, Kind::StrayBracket(bracket)),
-        token => ConfError::new(at, Kind::MissingComma(found(token))),
     }
 }
 

@@ -226,7 +226,7 @@ impl Coordinator {
 
     /// Returns the limit on reserved bytes, if there is one.
     pub fn limit(&self) -> Option<u64> {
-        self.headroom.limit()
+        self.headroom.limit
     }
 
     /// Sets the limit on reserved bytes. As in PyTorch, a limit below what is reserved does not release anything.
@@ -253,9 +253,9 @@ impl Coordinator {
     /// Returns the number of reserved bytes above which garbage collection releases memory, if it is on. It is a share
     /// of the limit, as in PyTorch, or without a limit of the device's total if the settings allow that.
     pub(crate) fn gc_goal(&self) -> Option<u64> {
-        let whole = match self.headroom.limit() {
+        let whole = match self.headroom.limit {
             Some(limit) => limit,
-            None if self.settings.gc_without_limit => self.headroom.total_bytes(),
+            None if self.settings.gc_without_limit => self.headroom.total_bytes,
             None => return None,
         };
         (self.settings.gc_threshold > 0.0).then_some((self.settings.gc_threshold * whole as f64) as u64)
@@ -290,15 +290,11 @@ impl Coordinator {
     pub fn ledger(&self, shards: &mut dyn Shards) -> WasteLedger {
         let mut sum = WasteLedger { ready_bytes: self.pages.spare_bytes(), ..WasteLedger::default() };
         for id in self.shard_ids() {
-            sum += self.ledger_of(id, shards);
+            let ledger = shards.with(id, |shard| shard.ledger());
+            // Nothing of a held pool is ready to go back.
+            sum += if self.may_release(id) { ledger } else { ledger.of_held_pool() };
         }
         sum
-    }
-
-    /// Returns where the reserved bytes of a shard are. Nothing of a held pool is ready to go back.
-    fn ledger_of(&self, id: ShardId, shards: &mut dyn Shards) -> WasteLedger {
-        let ledger = shards.with(id, |shard| shard.ledger());
-        if self.may_release(id) { ledger } else { ledger.of_held_pool() }
     }
 
     /// Returns the segments and ranges that the shards hold, which have to be given back at the end.

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use millpond_backend::{StreamId, Tick};
 
 use super::{Coordinator, Shards};
-use crate::ids::{PoolId, ShardId, Side};
+use crate::ids::{PoolId, ShardId};
 use crate::looks;
 use crate::settings::{Backing, PoolFlags, Settings};
 use crate::stats::PoolStats;
@@ -99,11 +99,7 @@ impl Coordinator {
         for id in self.shards_of(pool) {
             shards.with(id, |shard| {
                 allocated_bytes += shard.live_bytes();
-                free_bytes += Side::BOTH
-                    .into_iter()
-                    .flat_map(|side| shard.memory.free_blocks(side))
-                    .map(|b| b.1.size)
-                    .sum::<u64>();
+                free_bytes += shard.memory.all_free().map(|(_, block)| block.size).sum::<u64>();
                 small += shard.memory.small_bytes;
             });
         }

@@ -39,7 +39,7 @@ impl Coordinator {
 
     /// Returns the number of waits that are outstanding.
     pub fn waiters(&self) -> usize {
-        self.pending.waiters()
+        self.pending.waiters
     }
 
     /// Returns the streams that freed memory waits for, each once, without those that are being captured.
@@ -81,7 +81,7 @@ impl Coordinator {
     pub(crate) fn tell_news<R>(&self, home: ShardId, shards: &mut dyn Shards, then: impl FnOnce(&mut Shard) -> R) -> R {
         let early = self.early();
         shards.with(home, |home| {
-            let news = self.pending.news(home.memory.guards.seen.news());
+            let news = self.pending.news(home.memory.guards.seen.news);
             let news = news.map(|point| Point { tick: Tick(point.tick.0.saturating_add(early)), ..point });
             home.memory.guards.see_reached(news, self.pending.changes());
             then(home)
@@ -145,12 +145,8 @@ impl Coordinator {
     ) -> Vec<Point> {
         for id in of {
             shards.with(id, |shard| {
-                shard
-                    .memory
-                    .settling_until()
-                    .into_iter()
-                    .chain(shard.memory.guards.points())
-                    .for_each(|point| points.max(point));
+                let settling = shard.memory.settling_until().into_iter();
+                settling.chain(shard.memory.guards.points()).for_each(|point| points.max(point));
             });
         }
         points.into_vec()

@@ -189,7 +189,8 @@ pub(crate) struct Pace {
     agreed: u32,
     /// The time that was told last.
     now: Option<u64>,
-    sharing: Sharing,
+    /// How streams share the device, as far as that is known.
+    pub(crate) sharing: Sharing,
 }
 
 impl Pace {
@@ -253,12 +254,6 @@ impl Pace {
     pub(crate) fn may_find_out(&self) -> bool {
         !self.lanes.is_empty()
     }
-
-    /// Returns how streams share the device, as far as that is known.
-    pub(crate) fn sharing(&self) -> Sharing {
-        self.sharing
-    }
-
     /// Counts the spans in which it is known what the other streams have done.
     fn count(&mut self, now: u64) {
         let mut known = Vec::new();
@@ -469,14 +464,14 @@ mod tests {
         for (side_by_side, expected) in [(true, Sharing::SideBySide), (false, Sharing::InTurn)] {
             let mut world = World::new(side_by_side);
             world.work(&[0], 40);
-            assert_eq!(world.pace.sharing(), Sharing::Unknown, "too little was seen");
-            assert_eq!(world.pace.sharing(), Sharing::Unknown);
+            assert_eq!(world.pace.sharing, Sharing::Unknown, "too little was seen");
+            assert_eq!(world.pace.sharing, Sharing::Unknown);
             for _ in 0..9 {
                 world.take_turns(1);
-                assert!([Sharing::Unknown, expected].contains(&world.pace.sharing()), "never the other");
+                assert!([Sharing::Unknown, expected].contains(&world.pace.sharing), "never the other");
             }
-            assert_eq!(world.pace.sharing(), expected);
-            assert_eq!(world.pace.sharing(), if side_by_side { Sharing::SideBySide } else { Sharing::InTurn });
+            assert_eq!(world.pace.sharing, expected);
+            assert_eq!(world.pace.sharing, if side_by_side { Sharing::SideBySide } else { Sharing::InTurn });
         }
     }
 
@@ -491,7 +486,7 @@ mod tests {
                 world.work(streams, 2);
                 world.work_unseen(streams, 1, 50);
                 let wrong = if side_by_side { Sharing::InTurn } else { Sharing::SideBySide };
-                assert_ne!(world.pace.sharing(), wrong, "turn {turn}");
+                assert_ne!(world.pace.sharing, wrong, "turn {turn}");
             }
         }
     }
@@ -501,7 +496,7 @@ mod tests {
         let mut world = World::new(true);
         for expected in [Sharing::SideBySide, Sharing::InTurn, Sharing::SideBySide] {
             world.take_turns(30);
-            assert_eq!(world.pace.sharing(), expected);
+            assert_eq!(world.pace.sharing, expected);
             world.side_by_side = !world.side_by_side;
         }
     }
@@ -512,18 +507,18 @@ mod tests {
         let mut world = World::new(true);
         world.take_turns(10);
         world.work(&[0, 1, 2], 500);
-        assert_eq!(world.pace.sharing(), Sharing::SideBySide);
+        assert_eq!(world.pace.sharing, Sharing::SideBySide);
     }
 
     #[test]
     fn where_no_time_passes_memory_is_spent() {
         let mut world = World::new(false);
-        assert_eq!(world.pace.sharing(), Sharing::Untold, "no time was told");
+        assert_eq!(world.pace.sharing, Sharing::Untold, "no time was told");
         for _ in 0..100 {
             world.now = 0;
             world.work(&[0, 1, 2], 1);
         }
-        assert_eq!(world.pace.sharing(), Sharing::Untold);
+        assert_eq!(world.pace.sharing, Sharing::Untold);
     }
 
     /// One stream alone tells nothing of several.
@@ -531,7 +526,7 @@ mod tests {
     fn little_memory_is_spent_where_nothing_is_found_out() {
         let mut world = World::new(true);
         world.work(&[0], 20_000);
-        assert_eq!(world.pace.sharing(), Sharing::Unknown);
+        assert_eq!(world.pace.sharing, Sharing::Unknown);
     }
 
     /// Two spans of a stream, 100 blocks in 10 us each, of which the first begins at a mark with none before it.

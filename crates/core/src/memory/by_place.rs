@@ -205,7 +205,7 @@ impl Memory {
     /// Verifies that the list is as one that is made anew: as it is if no block came or went since it was made, and
     /// else as it will be once it is brought up to date.
     pub(crate) fn check_by_place(&self) {
-        let has_changed = self.pools[Side::Large.index()].free.has_changed() || self.by_place.is_forgotten;
+        let has_changed = self.pools[Side::Large.index()].free.has_changed || self.by_place.is_forgotten;
         let now = if has_changed { &self.list_after(&self.by_place) } else { &self.by_place };
         let anew = self.list_after(&ByPlace::default());
         assert_eq!(now.spans, anew.spans, "the free blocks of {} as they are listed by place", self.id.0);

@@ -104,12 +104,8 @@ impl Memory {
     fn check_indexes(&self, side: Side) {
         let pool = &self.pools[side.index()];
         pool.free.check(|id| self.entry(id));
-        let mut free: alloc::vec::Vec<(Key, BlockId)> = self
-            .blocks
-            .iter()
-            .filter(|(_, block)| block.side == side && block.state == State::Free && !self.is_in_slabs(side))
-            .map(|(id, _)| (self.entry(id), id))
-            .collect();
+        let free = self.blocks.iter().filter(|(id, _)| self.is_free_on(*id, side) && !self.is_in_slabs(side));
+        let mut free: alloc::vec::Vec<(Key, BlockId)> = free.map(|(id, _)| (self.entry(id), id)).collect();
         free.sort_unstable();
         assert!(
             pool.free.iter().eq(free.iter().map(|&(_, block)| block)),

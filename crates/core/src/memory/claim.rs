@@ -185,6 +185,11 @@ impl Memory {
         self.pools[side.index()].free.iter().chain(in_slabs).map(|id| (id, &self.blocks[id]))
     }
 
+    /// Returns the free blocks of both sides.
+    pub(crate) fn all_free(&self) -> impl Iterator<Item = (BlockId, &Block)> {
+        Side::BOTH.into_iter().flat_map(|side| self.free_blocks(side))
+    }
+
     /// Returns whether the block is free, fills a plain segment, and so may go back to the driver as it is.
     pub(crate) fn is_whole_segment(&self, id: BlockId) -> bool {
         let block = &self.blocks[id];
@@ -279,14 +284,13 @@ impl Memory {
 
     /// Returns the free blocks with one user for whose last use `is_ahead` holds.
     pub(crate) fn used_last(&self, is_ahead: impl Fn(Point) -> bool) -> impl Iterator<Item = &Block> {
-        let free = Side::BOTH.into_iter().flat_map(|side| self.free_blocks(side).map(|(_, block)| block));
+        let free = self.all_free().map(|(_, block)| block);
         free.filter(move |block| !block.used_elsewhere && is_ahead(block.last_point()))
     }
 
     /// Returns the bytes in free pages and in free segments whose last use, on any stream, is not known to be over.
     pub(crate) fn unreached_bytes(&self, is_reached: impl Fn(Point) -> bool) -> u64 {
-        let free = Side::BOTH.into_iter().flat_map(|side| self.free_blocks(side).map(|(id, _)| id));
-        let unreached = free.filter(|&id| !self.last_points(id).all(&is_reached));
+        let unreached = self.all_free().map(|(id, _)| id).filter(|&id| !self.last_points(id).all(&is_reached));
         let releasable = |id| {
             if self.is_whole_segment(id) {
                 self.blocks[id].size

@@ -17,7 +17,7 @@ pub(crate) const BEHIND_MAX: usize = 8;
 pub(crate) struct Seen {
     /// The ticks that are known to be reached, and how many of the coordinator's news of that were seen.
     reached: Vec<Tick>,
-    news: u64,
+    pub(crate) news: u64,
     /// The latest tick up to which a stream has used memory that was free by then.
     latest: Vec<Tick>,
     /// The streams that are not known to have reached that tick, and the one to be asked next how far it is.
@@ -87,11 +87,6 @@ impl Seen {
     pub(crate) fn new_grants_to(&mut self, stream: StreamId) -> u64 {
         let granted = self.grants.get(stream.0 as usize).copied().unwrap_or(0);
         granted - core::mem::replace(entry(&mut self.told, stream, 0), granted)
-    }
-
-    /// Returns how many of the coordinator's news of streams the home has seen.
-    pub(crate) fn news(&self) -> u64 {
-        self.news
     }
 }
 

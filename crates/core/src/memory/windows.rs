@@ -227,19 +227,15 @@ impl Memory {
         true
     }
 
-    /// Joins claimed addresses behind a claimed part of a window with it.
-    pub(crate) fn join_claimed(&mut self, run: BlockId, behind: BlockId) {
-        self.absorb(run, behind);
-    }
-
     /// Returns the block of the window that begins with `head` that has the byte at an offset.
     fn pane(&self, head: BlockId, offset: u64) -> BlockId {
-        let mut blocks = core::iter::successors(Some(head), |&id| self.blocks[id].next.some());
-        let found = blocks.find(|&id| self.blocks[id].end() > offset);
-        match found {
-            Some(id) if self.blocks[id].offset <= offset => id,
-            _ => panic!("no block at {offset} in the window that begins with block {}", head.0),
-        }
+        let id = self.block_at(self.blocks[head].slot, offset, Some(head));
+        assert!(
+            self.blocks[id].offset <= offset,
+            "no block at {offset} in the window that begins with block {}",
+            head.0
+        );
+        id
     }
 
     /// Claims a part of the window that begins with `head`. Nothing uses the memory behind it.

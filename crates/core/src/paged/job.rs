@@ -128,9 +128,22 @@ impl Job {
         (!self.waits.is_empty()).then(|| self.waits.clone().into_vec())
     }
 
-    /// Returns its page calls, if it has some and they were not asked for before.
+    /// Returns its page calls, if it has some and they were not asked for before: new pages go home first, and then
+    /// pages to the window.
     pub(crate) fn calls(&mut self) -> Option<Vec<PageCall>> {
-        let calls = calls_of(self);
+        let shard = self.taker.shard;
+        let mut calls = Vec::new();
+        if let Some(grown) = &self.growth {
+            for &New { page, offset, bytes, is_spare } in &grown.pages {
+                if !is_spare {
+                    calls.push(PageCall::Create { page, bytes });
+                }
+                calls.push(PageCall::Map { page, at: Place { shard, slot: grown.slot, offset } });
+            }
+        }
+        if let Target::Window(making) = &self.target {
+            calls.extend(making.parts.iter().map(|part| PageCall::Map { page: part.page, at: part.at }));
+        }
         (!calls.is_empty() && !core::mem::replace(&mut self.is_backed, true)).then_some(calls)
     }
 
@@ -365,24 +378,6 @@ fn last_use_of(pieces: &[Claimed], covered: Tick, stream: StreamId) -> LastUse {
         piece.points.iter().map(behind).fold(least, LastUse::max)
     };
     pieces.iter().map(used).max().unwrap_or(LastUse::NEVER)
-}
-
-/// Returns the page calls of a job: new pages go home first, and then pages to the window.
-fn calls_of(job: &Job) -> Vec<PageCall> {
-    let shard = job.taker.shard;
-    let mut calls = Vec::new();
-    if let Some(grown) = &job.growth {
-        for &New { page, offset, bytes, is_spare } in &grown.pages {
-            if !is_spare {
-                calls.push(PageCall::Create { page, bytes });
-            }
-            calls.push(PageCall::Map { page, at: Place { shard, slot: grown.slot, offset } });
-        }
-    }
-    if let Target::Window(making) = &job.target {
-        calls.extend(making.parts.iter().map(|part| PageCall::Map { page: part.page, at: part.at }));
-    }
-    calls
 }
 
 /// Notes that claimed memory is in use through a window.

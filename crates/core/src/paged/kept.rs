@@ -105,7 +105,7 @@ impl Pager<'_> {
         match rear {
             Some(Rear { run, last }) => {
                 self.lengthen(last, parts);
-                self.shards.with(shard, |shard| shard.memory.join_claimed(run, block));
+                self.shards.with(shard, |shard| shard.memory.absorb(run, block));
                 run
             }
             None => {

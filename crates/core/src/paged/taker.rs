@@ -51,61 +51,9 @@ impl Taker {
         self.clocks[self.want.side.index()]
     }
 
-    /// Returns the first part of a free block that a stream can use at `latest` and that has this number of bytes.
-    pub(crate) fn first_part(
-        self,
-        core: &Coordinator,
-        latest: When,
-        shard: &Shard,
-        tile: &Tile,
-        bytes: u64,
-    ) -> Option<Tile> {
-        let fits = |begin: u64, end: u64| (end - begin >= bytes).then_some(Tile { begin, end, ..*tile });
-        self.find_part(core, latest, shard, tile, fits)
-    }
-
-    /// Calls `f` with each part of a free block that a stream can use at `latest`, by place, until it returns
-    /// something. What several streams have freed there is one block, whose parts are ready at different times.
-    pub(crate) fn find_part<R>(
-        self,
-        core: &Coordinator,
-        latest: When,
-        shard: &Shard,
-        tile: &Tile,
-        mut f: impl FnMut(u64, u64) -> Option<R>,
-    ) -> Option<R> {
-        let is_usable = |point: Point| self.when(core, point) <= latest;
-        if !tile.is_marked {
-            return if is_usable(tile.point) { f(tile.begin, tile.end) } else { None };
-        }
-        // What nothing guards is over.
-        let mut begun = tile.begin;
-        for (part, Range { start: begin, end }) in shard.memory.guards.parts_in(tile.slot, tile.range()) {
-            if part.points.iter().all(is_usable) {
-                continue;
-            }
-            if begun < begin
-                && let Some(found) = f(begun, begin)
-            {
-                return Some(found);
-            }
-            begun = end;
-        }
-        if begun < tile.end { f(begun, tile.end) } else { None }
-    }
-
-    /// Returns when a free block can be used by a stream.
-    pub(crate) fn when_free(self, core: &Coordinator, shard: &Shard, tile: &Tile) -> When {
-        match tile.is_marked {
-            true => shard
-                .memory
-                .guards
-                .points_over(&shard.memory.blocks[tile.block])
-                .map(|point| self.when(core, point))
-                .max()
-                .unwrap_or(When::Now),
-            false => self.when(core, tile.point),
-        }
+    /// Returns what the stream sees of a shard.
+    pub(crate) fn on<'a>(self, core: &'a Coordinator, shard: &'a Shard) -> Look<'a> {
+        Look { taker: self, core, shard }
     }
 
     /// Returns when memory that was used up to a point can be used by a stream, at other addresses.
@@ -132,37 +80,83 @@ impl Taker {
         let can_wait = has_waits && !self.lacks.waits && core.pending.can_be_waited_for(until);
         if can_wait { When::BehindWait } else { When::Later }
     }
+}
+
+/// A shard as the stream of a taker sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct Look<'a> {
+    taker: Taker,
+    core: &'a Coordinator,
+    shard: &'a Shard,
+}
+
+impl Look<'_> {
+    /// Returns the first part of a free block that the stream can use at `latest` and that has this number of bytes.
+    pub(crate) fn first_part(self, latest: When, tile: &Tile, bytes: u64) -> Option<Tile> {
+        self.find_part(latest, tile, |begin, end| (end - begin >= bytes).then_some(Tile { begin, end, ..*tile }))
+    }
+
+    /// Calls `f` with each part of a free block that the stream can use at `latest`, by place, until it returns
+    /// something. What several streams have freed there is one block, whose parts are ready at different times.
+    pub(crate) fn find_part<R>(self, latest: When, tile: &Tile, mut f: impl FnMut(u64, u64) -> Option<R>) -> Option<R> {
+        let is_usable = |point: Point| self.when(point) <= latest;
+        if !tile.is_marked {
+            return if is_usable(tile.point) { f(tile.begin, tile.end) } else { None };
+        }
+        // What nothing guards is over.
+        let mut begun = tile.begin;
+        for (part, Range { start: begin, end }) in self.shard.memory.guards.parts_in(tile.slot, tile.range()) {
+            if part.points.iter().all(is_usable) {
+                continue;
+            }
+            if begun < begin
+                && let Some(found) = f(begun, begin)
+            {
+                return Some(found);
+            }
+            begun = end;
+        }
+        if begun < tile.end { f(begun, tile.end) } else { None }
+    }
+
+    /// Returns when the stream can use a free block.
+    pub(crate) fn when_free(self, tile: &Tile) -> When {
+        if !tile.is_marked {
+            return self.when(tile.point);
+        }
+        let memory = &self.shard.memory;
+        let points = memory.guards.points_over(&memory.blocks[tile.block]);
+        points.map(|point| self.when(point)).max().unwrap_or(When::Now)
+    }
+
+    fn when(self, until: Point) -> When {
+        self.taker.when(self.core, until)
+    }
 
     /// Returns by how many ticks another stream is behind with its use of the front of free memory, at most.
-    pub(crate) fn ticks_behind(self, core: &Coordinator, shard: &Shard, tile: &Tile, bytes: u64) -> u64 {
-        let behind = |point: Point| match point.stream == self.by.stream {
+    pub(crate) fn ticks_behind(self, tile: &Tile, bytes: u64) -> u64 {
+        let behind = |point: Point| match point.stream == self.taker.by.stream {
             true => 0,
-            false => point.tick.0.saturating_sub(core.pending.reached(point.stream).0),
+            false => point.tick.0.saturating_sub(self.core.pending.reached(point.stream).0),
         };
         if !tile.is_marked {
             return behind(tile.point);
         }
-        let parts = shard.memory.guards.parts_in(tile.slot, tile.begin..tile.begin + bytes);
+        let parts = self.shard.memory.guards.parts_in(tile.slot, tile.begin..tile.begin + bytes);
         parts.flat_map(|(part, _)| part.points.iter().map(behind)).max().unwrap_or(0)
     }
 
-    /// Returns the first part of some free blocks where a small block fits that a stream can use at `latest`.
-    pub(crate) fn small_part(
-        self,
-        core: &Coordinator,
-        latest: When,
-        shard: &Shard,
-        mut tiles: impl Iterator<Item = Tile>,
-    ) -> Option<Tile> {
-        let want = self.want;
+    /// Returns the first part of some free blocks where a small block fits that the stream can use at `latest`.
+    pub(crate) fn small_part(self, latest: When, mut tiles: impl Iterator<Item = Tile>) -> Option<Tile> {
+        let want = self.taker.want;
         let place = |tile: Tile, begin: u64, end: u64| {
             let at = match tile.side {
                 Side::Small => (begin + want.rounded <= end).then_some(begin..begin + want.rounded),
-                Side::Large => shard.memory.within_slab(tile.range(), begin..end, want.rounded),
+                Side::Large => self.shard.memory.within_slab(tile.range(), begin..end, want.rounded),
             };
             at.map(|at| Tile { begin: at.start, end: at.end, ..tile })
         };
-        tiles.find_map(|tile| self.find_part(core, latest, shard, &tile, |begin, end| place(tile, begin, end)))
+        tiles.find_map(|tile| self.find_part(latest, &tile, |begin, end| place(tile, begin, end)))
     }
 }
 
@@ -204,7 +198,7 @@ impl Pager<'_> {
                         all.push(Tile { begin, end, ..tile });
                         None::<()>
                     };
-                    taker.find_part(self.core, latest, shard, &tile, keep);
+                    taker.on(self.core, shard).find_part(latest, &tile, keep);
                 }
             }
             all
@@ -229,10 +223,8 @@ impl Pager<'_> {
         for id in self.core.shard_ids().filter(|&id| self.core.pool_of(id) == of || self.core.may_release(id)) {
             self.shards.with(id, |shard| {
                 shard.settling_from().into_iter().for_each(|point| lower(&mut points, point));
-                let free = shard.memory.pools[Side::Large.index()]
-                    .free
-                    .iter_from(granularity)
-                    .map(|block| shard.memory.blocks[block].last_point());
+                let free = shard.memory.pools[Side::Large.index()].free.iter_from(granularity);
+                let free = free.map(|block| shard.memory.blocks[block].last_point());
                 for point in shard.memory.guards.points().chain(free) {
                     if taker.when(self.core, point) > When::Now {
                         lower(&mut points, point);

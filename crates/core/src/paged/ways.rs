@@ -41,7 +41,7 @@ impl Pager<'_> {
     /// Returns whether a shard gets no more addresses for windows while there are windows that can end.
     pub(crate) fn has_few_addresses(&mut self, shard: ShardId, bytes: u64) -> bool {
         let taken = self.shards.with(shard, |shard| shard.memory.segments.range_bytes());
-        self.core.ranges.left() < bytes || taken / RANGES_MAX > self.core.headroom.total_bytes().max(bytes)
+        self.core.ranges.left() < bytes || taken / RANGES_MAX > self.core.headroom.total_bytes.max(bytes)
     }
 
     /// Takes the first way that serves the request, where `room` bytes may be created.
@@ -64,7 +64,7 @@ impl Pager<'_> {
             high_live: high,
             reserved,
             is_behind,
-            sharing: pace.sharing(),
+            sharing: pace.sharing,
             may_find_out: pace.may_find_out(),
         });
         let eager = left(eager, reserved);
@@ -139,7 +139,7 @@ impl Pager<'_> {
         };
         let mut growth = self.shards.with(taker.shard, |shard| shard.memory.growth(bytes, joins));
         if let Some(tile) = growth.as_ref().and_then(|growth| growth.before)
-            && self.shards.with(taker.shard, |shard| taker.when_free(self.core, shard, &tile)) > latest
+            && self.shards.with(taker.shard, |shard| taker.on(self.core, shard).when_free(&tile)) > latest
         {
             growth = self.shards.with(taker.shard, |shard| shard.memory.growth(bytes, false));
         }
@@ -184,10 +184,11 @@ impl Pager<'_> {
         let want = taker.want;
         let tile = self.shards.with(taker.shard, |shard| {
             let tiles = shard.memory.tiles_at_least(want.rounded).take(LOOKS_MAX);
-            let mut parts = tiles.filter_map(|tile| taker.first_part(self.core, latest, shard, &tile, want.rounded));
+            let look = taker.on(self.core, shard);
+            let mut parts = tiles.filter_map(|tile| look.first_part(latest, &tile, want.rounded));
             match latest {
                 When::Now => parts.min_by_key(|part| (part.point.stream != taker.by.stream, part.end - part.begin)),
-                _ if soonest => parts.min_by_key(|part| taker.ticks_behind(self.core, shard, part, want.rounded)),
+                _ if soonest => parts.min_by_key(|part| look.ticks_behind(part, want.rounded)),
                 _ => parts.next(),
             }
         })?;
@@ -200,7 +201,7 @@ impl Pager<'_> {
         let (taker, want) = (taker, taker.want);
         let tile = self.shards.with(taker.shard, |shard| {
             let small = shard.memory.small_tiles_at_least(want.rounded, taker.by.stream).take(LOOKS_MAX);
-            taker.small_part(self.core, latest, shard, small.chain(shard.memory.slabs().take(LOOKS_MAX)))
+            taker.on(self.core, shard).small_part(latest, small.chain(shard.memory.slabs().take(LOOKS_MAX)))
         })?;
         Some(self.take(&tile, Side::Small, taker))
     }
@@ -208,9 +209,9 @@ impl Pager<'_> {
     /// Serves a small request from the slab of another stream, behind waits. Costs a look at each free small block that
     /// is long enough.
     pub(crate) fn other_slab_way(&mut self, taker: Taker) -> Option<Way> {
-        let (latest, want) = (When::BehindWait, taker.want);
         let tile = self.shards.with(taker.shard, |shard| {
-            taker.small_part(self.core, latest, shard, shard.memory.any_small_tiles_at_least(want.rounded))
+            let small = shard.memory.any_small_tiles_at_least(taker.want.rounded);
+            taker.on(self.core, shard).small_part(When::BehindWait, small)
         })?;
         Some(self.take(&tile, Side::Small, taker))
     }

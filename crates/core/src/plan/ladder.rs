@@ -143,7 +143,7 @@ impl Run<'_> {
     /// Refuses the request with a report; unless it was held back by the budget alone, in which case it begins again
     /// without one, or others may be the reason for the refusal, in which case it waits for its turn first.
     fn refuse(&mut self) -> Turned {
-        let limit = self.core.headroom.limit();
+        let limit = self.core.headroom.limit;
         if self.plan.request.allowance.most().is_some_and(|allowance| limit.is_none_or(|limit| allowance < limit)) {
             // Nothing within the budget serves the request: all over again, with what the driver grants beyond it.
             self.plan.request.allowance = Allowance::Any;
@@ -176,7 +176,7 @@ impl Coordinator {
     /// Returns a count of what may have changed the picture for plans that pause. A [`Step::Pause`] is over once this
     /// is another number than the step names.
     pub fn progress(&self) -> u64 {
-        self.turns.progress()
+        self.turns.progress
     }
 
     /// Returns whether some plan holds something that others may be short of, or waits for its turn. With no plan under
@@ -242,7 +242,7 @@ impl Run<'_> {
     pub(crate) fn pause(&mut self, rung: Rung) -> Turned {
         // By then the device may have come further.
         self.plan.knows.times = Times::Unasked;
-        Asked::Pause(rung).by(Step::Pause { seen: self.core.turns.progress() })
+        Asked::Pause(rung).by(Step::Pause { seen: self.core.turns.progress })
     }
 
     /// Returns whether a plan that was refused in its turn goes through the last part of its ladder once more: if

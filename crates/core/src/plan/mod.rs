@@ -23,8 +23,7 @@ use crate::size::Want;
 pub use crate::books::{PageCall, Polled};
 pub(crate) use crate::paged::{Knows, Times};
 pub(crate) use run::Run;
-pub use step::{FreeRange, Pin, Relief, Report};
-pub use step::{Outcome, Step};
+pub use step::{FreeRange, Outcome, Pin, Relief, Report, Step};
 
 /// What a plan is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -19,11 +19,8 @@ impl Run<'_> {
     /// Returns whether nothing has happened in the home since the request missed there, the first time it is asked.
     pub(crate) fn is_as_missed(&mut self) -> bool {
         let home = self.plan.request.allocation().shard;
-        self.plan
-            .request
-            .missed_at
-            .take()
-            .is_some_and(|changes| changes == self.shards.with(home, |home| home.changes()))
+        let missed_at = self.plan.request.missed_at.take();
+        missed_at.is_some_and(|changes| changes == self.shards.with(home, |home| home.changes()))
     }
 
     /// Climbs one rung of `paged` alone. From an attempt that nothing has served: tries again when others have released

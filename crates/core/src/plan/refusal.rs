@@ -54,7 +54,7 @@ impl Run<'_> {
         let active = layout.iter().flat_map(|view| &view.blocks);
         let allocated = active.filter(|block| block.state == BlockState::ActiveAllocated);
         let allocated: u64 = allocated.map(|block| block.size).sum();
-        let total_bytes = self.core.headroom.total_bytes();
+        let total_bytes = self.core.headroom.total_bytes;
         let most = self.core.limit().map_or(total_bytes, |limit| limit.min(total_bytes));
         let moves_pages = self.core.backing_of(shard) == Backing::Pages;
         let mut report = Report {

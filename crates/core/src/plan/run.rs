@@ -49,7 +49,7 @@ impl Coordinator {
 
     /// Returns whether plans for homes may have the device asked [before they begin](Self::answer).
     pub fn asks_first(&self) -> bool {
-        let is_calm = self.pending.waiters() == 0 && !self.turns.has_queue();
+        let is_calm = self.pending.waiters == 0 && !self.turns.has_queue();
         self.backing == Backing::Pages && is_calm && !self.pending.has_captures()
     }
 

@@ -77,7 +77,7 @@ impl Run<'_> {
     pub(crate) fn new_range(&mut self, attempt: Rung, addresses: Addresses) -> Turned {
         let Allocation { shard, want } = self.plan.request.allocation();
         let page = self.core.page_bytes(&want);
-        let total = self.core.headroom.total_bytes();
+        let total = self.core.headroom.total_bytes;
         let most = total + total / 8;
         let left = self.core.ranges.left();
         let (needed, most, has_windows) = match addresses {
@@ -87,12 +87,10 @@ impl Run<'_> {
         };
         let begins_small = self.core.is_shared(shard) && self.core.pool_of(shard) != PoolId::DEFAULT && !has_windows;
         let wished = match begins_small {
-            true => self
-                .shards
-                .with(shard, |shard| shard.memory.segments.range_bytes())
-                .max(PIECE_BYTES)
-                .max(needed)
-                .min(most),
+            true => {
+                let had = self.shards.with(shard, |shard| shard.memory.segments.range_bytes());
+                had.max(PIECE_BYTES).max(needed).min(most)
+            }
             false => most,
         };
         let wished = wished.div_ceil(page).saturating_mul(page);

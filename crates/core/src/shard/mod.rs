@@ -293,7 +293,7 @@ impl Shard {
     /// streams. It does not change where a plan gives back what it has claimed, or where a block that was freed before
     /// becomes free.
     pub fn changes(&self) -> u64 {
-        self.frees() + self.memory.guards.seen.news()
+        self.frees() + self.memory.guards.seen.news
     }
 
     /// Returns the number of blocks that were freed so far.

@@ -155,7 +155,7 @@ fn a_longer_window_does_not_join_with_the_next_one() {
     shard.memory.claim_addresses(room, 10 * MIB);
     map(&mut shard, slot, (10 * MIB, 20 * MIB), Role::Window);
     let run = shard.memory.claim_run(window, 8 * MIB, 2 * MIB);
-    shard.memory.join_claimed(run, room);
+    shard.memory.absorb(run, room);
     let pieces = [(ids[0], 0, 4)].map(|(block, begin, end)| {
         let block = claim(&mut shard, block, begin, end);
         shard.memory.goes_away(block);
