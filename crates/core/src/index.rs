@@ -86,6 +86,13 @@ fn zeroed<T: Clone + Default, const N: usize>() -> Box<[T; N]> {
     }
 }
 
+/// A block that fits, and the bin that it is in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fit {
+    pub(crate) block: BlockId,
+    pub(crate) bin: usize,
+}
+
 impl FreeIndex {
     pub(crate) fn new() -> Self {
         Self { summary: [0; SUMMARIES], words: zeroed(), bins: zeroed(), heaps: Heaps::default(), has_changed: false }
@@ -171,28 +178,28 @@ impl FreeIndex {
     /// Returns the smallest block of at least `size` bytes, the oldest or lowest among equals.
     #[inline(always)]
     pub(crate) fn best_fit(&self, size: u64, size_of: impl Fn(BlockId) -> u64) -> Option<BlockId> {
-        self.best_fit_in(size, size_of).map(|(block, _)| block)
+        self.best_fit_in(size, size_of).map(|fit| fit.block)
     }
 
     /// Does the search of [`best_fit`](Self::best_fit), and returns also the bin that the block is in.
     #[inline(always)]
-    pub(crate) fn best_fit_in(&self, size: u64, size_of: impl Fn(BlockId) -> u64) -> Option<(BlockId, usize)> {
+    pub(crate) fn best_fit_in(&self, size: u64, size_of: impl Fn(BlockId) -> u64) -> Option<Fit> {
         let bin = bin_of(size);
         let held = self.bins[bin];
         if held != EMPTY {
             let first = first_in(held);
             // Below this number all blocks of a bin have the same size.
             if bin < EXACT_UNITS as usize || size_of(first) >= size {
-                return Some((first, bin));
+                return Some(Fit { block: first, bin });
             }
             // This bin has blocks of several sizes, and the first is too small.
             if held & SEVERAL != 0
                 && let Some(found) = self.at_or_behind(held, Key::floor(size))
             {
-                return Some((found, bin));
+                return Some(Fit { block: found, bin });
             }
         }
-        self.bin_after(bin).map(|bin| (first_in(self.bins[bin]), bin))
+        self.bin_after(bin).map(|bin| Fit { block: first_in(self.bins[bin]), bin })
     }
 
     #[inline(never)]

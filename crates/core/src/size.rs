@@ -4,7 +4,6 @@ use crate::ids::Side;
 use crate::settings::{Divisions, Settings};
 use crate::units::{
     LARGE_ROUNDING, QUANTUM, REQUEST_BYTES_MAX, SHARED_SEGMENT_BELOW, SMALL_BYTES, SMALL_SEGMENT_BYTES, align_up,
-    round_up,
 };
 
 /// A request as the search uses it.
@@ -105,7 +104,7 @@ fn round_to_division(bytes: u64, divisions: u64) -> u64 {
     let floor = 1 << bytes.ilog2();
     match floor >> divisions.ilog2() {
         0 => 2 * floor,
-        step => round_up(bytes, step).unwrap_or(u64::MAX),
+        step => bytes.checked_next_multiple_of(step).unwrap_or(u64::MAX),
     }
 }
 

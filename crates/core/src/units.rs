@@ -34,11 +34,3 @@ pub const fn align_up(bytes: u64, unit: u64) -> u64 {
         None => panic!("size overflows when it is aligned"),
     }
 }
-
-/// Rounds up to the next multiple of `unit`, which may be any number but 0. Returns `None` on overflow.
-pub const fn round_up(bytes: u64, unit: u64) -> Option<u64> {
-    match bytes % unit {
-        0 => Some(bytes),
-        rest => bytes.checked_add(unit - rest),
-    }
-}

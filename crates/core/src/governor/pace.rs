@@ -373,17 +373,6 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 #[cfg(test)]
-impl Seen {
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(crate) fn newest(&self) -> Option<Ratios> {
-        self.0.back().copied()
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -546,7 +535,7 @@ mod tests {
             pace.look([at(100)].into_iter(), 10_000);
             pace.look([at(100)].into_iter(), 19_900);
             pace.look([at(200)].into_iter(), 20_000);
-            assert_eq!((pace.counted, pace.seen.len()), (counted, counted as usize), "{wait:?}");
+            assert_eq!((pace.counted, pace.seen.0.len()), (counted, counted as usize), "{wait:?}");
         }
     }
 
@@ -563,7 +552,7 @@ mod tests {
                 pace.counted
             });
         assert_eq!(counted, [0, 0, 0, 0, 1]);
-        assert_eq!(pace.seen.newest(), Some(Ratios { others: 0.0, time: 300.0 }), "300 blocks in 90 us");
+        assert_eq!(pace.seen.0.back().copied(), Some(Ratios { others: 0.0, time: 300.0 }), "300 blocks in 90 us");
     }
 
     /// A stream that is long behind has a bounded number of marks, and one that is looked at often of spans.
@@ -610,6 +599,6 @@ mod tests {
         (0..40).for_each(|_| seen.add(1.0, 20.0));
         assert_eq!(seen.delay(), None, "the others did as much each time");
         (0..200).for_each(|_| seen.add(1.0, 20.0));
-        assert_eq!(seen.len(), SEEN_MOST, "old rows are forgotten");
+        assert_eq!(seen.0.len(), SEEN_MOST, "old rows are forgotten");
     }
 }

@@ -210,13 +210,8 @@ impl Memory {
     pub(crate) fn keep_backed(&mut self, id: BlockId, backed: u64, last_use: LastUse, clocks: [u64; 2]) {
         let clock = clocks[self.blocks[id].side.index()];
         self.blocks[id].last_use = last_use;
-        if backed == 0 {
-            self.unmapped(id);
-        } else if backed < self.blocks[id].size {
-            let rest = self.cut(id, backed);
-            self.unmapped(rest);
-            self.join(id, clock);
-        } else {
+        let is_backed = self.keep_mapped(id, backed);
+        if is_backed {
             self.join(id, clock);
         }
     }

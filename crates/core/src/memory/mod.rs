@@ -16,7 +16,6 @@ mod seen;
 mod windows;
 
 use alloc::collections::BTreeSet;
-use core::ops::Range;
 
 use millpond_backend::{PageCaps, Point, Reuse, StreamId};
 
@@ -26,7 +25,6 @@ use crate::index::{FreeIndex, Key};
 use crate::plant::Planted;
 use crate::segment::Segments;
 use crate::settings::{Backing, PoolFlags, Scrub, Settings, Ties};
-use crate::size::Want;
 use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
 
 pub(crate) use by_place::{Edges, Ends};
@@ -269,13 +267,6 @@ impl Memory {
         let first = index.best_fit(bytes, |id| self.blocks[id].size);
         core::iter::successors(first, move |&id| index.next_after(self.entry(id))).take(LOOKS_MAX)
     }
-
-    /// Returns the bytes at the front of a block that a request gets.
-    pub(crate) fn front_of(&self, id: BlockId, want: &Want) -> Range<u64> {
-        let begin = self.blocks[id].offset;
-        begin..begin + want.rounded
-    }
-
     /// Cuts a block behind its first `size` bytes. The rest becomes a free block.
     #[inline(always)]
     pub(crate) fn split(&mut self, id: BlockId, size: u64, clock: u64) {

@@ -7,7 +7,7 @@ use millpond_backend::StreamId;
 use super::{Grant, Requester, Shard};
 use crate::block::{Block, LastUse, State};
 use crate::ids::{BlockId, PoolId, Side};
-use crate::index::bin_of;
+use crate::index::{Fit, bin_of};
 use crate::memory::Ground;
 use crate::meter::SplitChange;
 use crate::plant::Plant;
@@ -53,7 +53,7 @@ impl Shard {
             // A peak has to be settled first. The path of a miss does that and searches again.
             return None;
         }
-        let Some((found, bin)) = self.find_in(want) else { return self.find_apart(want, clock) };
+        let Some(Fit { block: found, bin }) = self.find_in(want) else { return self.find_apart(want, clock) };
         self.memory.pools[want.side.index()].free.remove_from(bin, found);
         Some(self.hand_out(found, want, clock))
     }
@@ -61,17 +61,17 @@ impl Shard {
     /// PyTorch's `get_free_block`: best fit, with the rules for expandable and for oversize blocks. Only one candidate
     /// is tested; there is no look further along.
     pub(super) fn find(&self, want: &Want) -> Option<BlockId> {
-        self.find_in(want).map(|(found, _)| found)
+        self.find_in(want).map(|fit| fit.block)
     }
 
     /// Does the search of [`find`](Self::find), and returns also the bin that the block is in.
     #[inline(always)]
-    fn find_in(&self, want: &Want) -> Option<(BlockId, usize)> {
+    fn find_in(&self, want: &Want) -> Option<Fit> {
         if !self.memory.rules.caches {
             return None;
         }
         let index = &self.memory.pools[want.side.index()].free;
-        let (mut found, mut bin) = index.best_fit_in(want.rounded, |id| self.memory.blocks[id].size)?;
+        let Fit { block: mut found, mut bin } = index.best_fit_in(want.rounded, |id| self.memory.blocks[id].size)?;
         if self.memory.rules.expandable {
             found = self.memory.least_reach(found, want.side);
             bin = bin_of(self.memory.blocks[found].size);
@@ -83,7 +83,7 @@ impl Shard {
         } else {
             size < want.rounded.saturating_add(self.memory.rules.non_split_rounding)
         };
-        (fits && self.is_snug(found, want)).then_some((found, bin))
+        (fits && self.is_snug(found, want)).then_some(Fit { block: found, bin })
     }
 
     /// Hands out a free block of the shard, if one serves the request.
@@ -119,9 +119,16 @@ impl Shard {
             return self.find_small(want, clock, by);
         }
         let found = self.find(want)?;
-        let last_use =
-            self.memory.guards.ready_use(&self.memory.blocks[found], self.memory.front_of(found, want), by)?;
-        Some(self.take_at_home(found, want, clock, NewUser { stream: by.stream, last_use }))
+        let to = self.ready_for(found, want, by)?;
+        Some(self.take_at_home(found, want, clock, to))
+    }
+
+    /// Returns the requester as the user of the front of a free block, if it may have that at once.
+    #[inline(always)]
+    fn ready_for(&self, id: BlockId, want: &Want, by: Requester) -> Option<NewUser> {
+        let block = &self.memory.blocks[id];
+        let last_use = self.memory.guards.ready_use(block, block.offset..block.offset + want.rounded, by)?;
+        Some(NewUser { stream: by.stream, last_use })
     }
 
     /// Hands out the first small block in a slab of the stream that this may have at once, or begins a slab. Looks at
@@ -129,15 +136,10 @@ impl Shard {
     #[inline(never)]
     fn find_small(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
         let ready = self.memory.slabs.of(by.stream).filter(|index| !index.is_empty()).and_then(|index| {
-            let ready = |id| {
-                Some((id, self.memory.guards.ready_use(&self.memory.blocks[id], self.memory.front_of(id, want), by)?))
-            };
-            self.memory.fitting(index, want.rounded).find_map(ready)
+            self.memory.fitting(index, want.rounded).find_map(|id| Some((id, self.ready_for(id, want, by)?)))
         });
         match ready {
-            Some((found, last_use)) => {
-                Some(self.take_at_home(found, want, clock, NewUser { stream: by.stream, last_use }))
-            }
+            Some((found, to)) => Some(self.take_at_home(found, want, clock, to)),
             None => self.take_slab(want, clock, by),
         }
     }
@@ -163,17 +165,13 @@ impl Shard {
     /// all is in pages, and not ready. Costs a look at each free block that is long enough.
     pub(crate) fn take_in_segment(&mut self, want: &Want, clock: u64, by: Requester) -> Option<Grant> {
         let mut free = self.memory.index_for(want.side, by.stream)?.iter_from(want.rounded);
-        let (found, last_use) = free.find_map(|id| {
+        let (found, to) = free.find_map(|id| {
             let block = &self.memory.blocks[id];
             let fits = block.size >= want.rounded && !block.expandable;
-            Some((
-                id,
-                fits.then(|| self.memory.guards.ready_use(&self.memory.blocks[id], self.memory.front_of(id, want), by))
-                    .flatten()?,
-            ))
+            Some((id, fits.then(|| self.ready_for(id, want, by)).flatten()?))
         })?;
         drop(free);
-        Some(self.take_at_home(found, want, clock, NewUser { stream: by.stream, last_use }))
+        Some(self.take_at_home(found, want, clock, to))
     }
 
     /// Hands out the front of a free block of a home to a stream, with the last use that counts there.

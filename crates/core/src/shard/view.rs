@@ -118,11 +118,8 @@ impl Shard {
                 State::Unmapped | State::Away | State::Kept => (BlockState::Unmapped, 0),
                 State::PutOff | State::Vacant => panic!("block {} tiles {} as {:?}", id.0, segment.id, block.state),
             };
-            let guarded = if state == BlockState::Inactive {
-                self.memory.guards.guarded_bytes(&self.memory.blocks[id])
-            } else {
-                0
-            };
+            let is_free = state == BlockState::Inactive;
+            let guarded = if is_free { self.memory.guards.guarded_bytes(block) } else { 0 };
             BlockView { offset: block.offset, size: block.size, requested, guarded, state, side: block.side }
         });
         let page_view = |(offset, &Mapping { page, birth, bytes, role }): (u64, &Mapping)| {
