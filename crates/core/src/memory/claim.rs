@@ -174,11 +174,6 @@ impl Memory {
         rest
     }
 
-    /// Returns whether the shard has a free block.
-    pub(crate) fn has_free(&self) -> bool {
-        self.pools.iter().any(|pool| !pool.free.is_empty()) || !self.slabs.is_empty()
-    }
-
     /// Returns the free blocks of a side in order.
     pub(crate) fn free_blocks(&self, side: Side) -> impl Iterator<Item = (BlockId, &Block)> {
         let in_slabs = (side == Side::Small).then(|| self.slabs.iter()).into_iter().flatten();
@@ -355,18 +350,8 @@ impl Memory {
         self.tiles_in(&self.pools[Side::Large.index()].free, bytes)
     }
 
-    /// Returns the free blocks in slabs of a stream with at least `bytes` bytes, the smallest first.
-    pub(crate) fn small_tiles_at_least(&self, bytes: u64, stream: StreamId) -> impl Iterator<Item = Tile> {
-        self.slabs.of(stream).into_iter().flat_map(move |index| self.tiles_in(index, bytes))
-    }
-
-    /// Returns the free blocks in slabs of any stream with at least `bytes` bytes.
-    pub(crate) fn any_small_tiles_at_least(&self, bytes: u64) -> impl Iterator<Item = Tile> {
-        self.slabs.each().flat_map(move |index| self.tiles_in(index, bytes))
-    }
-
     /// Returns the free blocks of an index that have pages. What is free in a segment is not claimed in part.
-    fn tiles_in(&self, index: &FreeIndex, bytes: u64) -> impl Iterator<Item = Tile> {
+    pub(crate) fn tiles_in(&self, index: &FreeIndex, bytes: u64) -> impl Iterator<Item = Tile> {
         let free = index.iter_from(bytes);
         let fits = move |id: &BlockId| self.blocks[*id].size >= bytes && self.blocks[*id].expandable;
         free.filter(fits).map(|id| self.tile(id))

@@ -235,10 +235,6 @@ impl Slabs {
         self.streams.get(stream.0 as usize)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.blocks == 0
-    }
-
     /// Returns the free blocks in all slabs, those of each stream in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = BlockId> {
         self.each().flat_map(FreeIndex::iter)

@@ -198,10 +198,11 @@ impl Pager<'_> {
     /// Serves a small request from a part of a block of the small side that can be used at `latest`, or of a slab that
     /// can. Looks at few blocks.
     pub(crate) fn small_way(&mut self, taker: Taker, latest: When) -> Option<Way> {
-        let (taker, want) = (taker, taker.want);
         let tile = self.shards.with(taker.shard, |shard| {
-            let small = shard.memory.small_tiles_at_least(want.rounded, taker.by.stream).take(LOOKS_MAX);
-            taker.on(self.core, shard).small_part(latest, small.chain(shard.memory.slabs().take(LOOKS_MAX)))
+            let memory = &shard.memory;
+            let own = memory.slabs.of(taker.by.stream).into_iter();
+            let small = own.flat_map(|index| memory.tiles_in(index, taker.want.rounded)).take(LOOKS_MAX);
+            taker.on(self.core, shard).small_part(latest, small.chain(memory.slabs().take(LOOKS_MAX)))
         })?;
         Some(self.take(&tile, Side::Small, taker))
     }
@@ -210,7 +211,8 @@ impl Pager<'_> {
     /// is long enough.
     pub(crate) fn other_slab_way(&mut self, taker: Taker) -> Option<Way> {
         let tile = self.shards.with(taker.shard, |shard| {
-            let small = shard.memory.any_small_tiles_at_least(taker.want.rounded);
+            let memory = &shard.memory;
+            let small = memory.slabs.each().flat_map(|index| memory.tiles_in(index, taker.want.rounded));
             taker.on(self.core, shard).small_part(When::BehindWait, small)
         })?;
         Some(self.take(&tile, Side::Small, taker))

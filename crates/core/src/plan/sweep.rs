@@ -292,8 +292,11 @@ impl Run<'_> {
     /// Releases everything that could go, of which what is still in use stays, once its streams were asked how far they
     /// are: what `direct` gives back before it takes more, but for held pools.
     pub(crate) fn release_idle(&mut self, next: Rung) -> Turned {
-        let holders: Vec<_> =
-            self.core.releasable_shards().filter(|&id| self.shards.with(id, |shard| shard.memory.has_free())).collect();
+        let holders: Vec<_> = self
+            .core
+            .releasable_shards()
+            .filter(|&id| self.shards.with(id, |shard| shard.memory.all_free().next().is_some()))
+            .collect();
         if holders.is_empty() {
             return next.turn();
         }
