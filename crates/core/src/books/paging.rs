@@ -6,17 +6,13 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, StreamId, Tick};
 
 use super::Windows;
-use crate::governor::Pace;
-use crate::governor::sizes::Slack;
+use crate::governor::{Governor, Pace};
 use crate::ids::ShardBlock;
-use crate::settings::{Growth, Policy};
 use crate::stats::PageStats;
 
 /// What `paged` remembers about the whole device.
-#[derive(Default)]
 pub(crate) struct Paging {
-    pub(crate) slack: Slack,
-    pub(crate) growth: Growth,
+    pub(crate) governor: Governor,
     /// How streams share the device.
     pub(crate) pace: Pace,
     pub(crate) windows: Windows,
@@ -27,13 +23,16 @@ pub(crate) struct Paging {
 }
 
 impl Paging {
-    /// Returns what is remembered at the beginning, under a policy that may be another one.
-    pub(crate) fn new(policy: Policy) -> Self {
-        let (growth, slack) = match policy {
-            Policy::Paged { growth, slack } => (growth, slack),
-            _ => (Growth::default(), Policy::DEFAULT_SLACK),
-        };
-        Self { slack: Slack::new(slack), growth, ..Self::default() }
+    /// Returns what is remembered at the beginning.
+    pub(crate) fn new(governor: Governor) -> Self {
+        Self {
+            governor,
+            pace: Pace::default(),
+            windows: Windows::default(),
+            waited: Waited::default(),
+            ending: Vec::new(),
+            stats: PageStats::default(),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 use millpond_backend::{PageCaps, Reuse, StreamId};
 
 use crate::books::{Headroom, Page, Pages, Paging, Pending, Pools, Ranges, Turns};
+use crate::governor::Governor;
 use crate::ids::{PageId, Place, PoolId, ShardId, Slot};
 use crate::looks;
 use crate::memory::{Rules, least_to_map};
@@ -109,7 +110,7 @@ pub struct Coordinator {
     pub(crate) settings: Settings,
     pub(crate) backing: Backing,
     pub(crate) sizes: Sizes,
-    /// The settings that hold instead in pools with a source of their own: PyTorch's policy, without any configuration.
+    /// The settings that hold instead in pools with a source of their own: PyTorch's policy, and the others as they are.
     pub(crate) sourced: Settings,
     pub(crate) facts: DeviceFacts,
     shards: Vec<Opened>,
@@ -157,7 +158,7 @@ impl Coordinator {
             sizes: Sizes::new(&settings),
             sourced: Settings { policy: Policy::default(), ..settings.clone() },
             backing: settings.policy.backing(),
-            paging: Paging::new(settings.policy),
+            paging: Paging::new(Governor::new(settings.policy, facts.pages.map_or(1, |pages| pages.granularity))),
             settings,
             facts,
             shards: Vec::new(),

@@ -84,7 +84,7 @@ impl Coordinator {
             *by_pool.entry(self.pool_of(id)).or_default() += shards.with(id, |shard| shard.live_bytes());
         }
         let (most, live) = (self.most_live(), by_pool.values().sum());
-        if live <= self.paging.slack.bound(most) - most {
+        if live <= self.paging.governor.bound(most) - most {
             (self.most_live, self.forgotten_peak) = (live, self.peaks_live());
             self.pools.begin_anew(&by_pool);
         }
@@ -233,8 +233,8 @@ impl Coordinator {
         let is_bounded = self.backing == Backing::Pages;
         // Each pool has its own slack, as its memory serves no other.
         let bound_bytes = is_bounded.then(|| match self.pools.has_private() {
-            false => self.paging.slack.bound(most_live_bytes),
-            true => self.pools.live_peaks().map(|live| self.paging.slack.bound(live)).fold(0, u64::saturating_add),
+            false => self.paging.governor.bound(most_live_bytes),
+            true => self.pools.live_peaks().map(|live| self.paging.governor.bound(live)).fold(0, u64::saturating_add),
         });
         // Without what came from sources of pools, which the policy has no say in.
         let reserved = self.reserved_bytes() - self.pools.reserved_from_sources();

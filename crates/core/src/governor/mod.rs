@@ -5,20 +5,19 @@
 //! share the device, which [`Pace`] finds out.
 
 mod pace;
-pub(crate) mod sizes;
+mod sizes;
 
 use sizes::{Slack, Spends};
 
-use crate::settings::Growth;
+use crate::settings::{Growth, Policy};
 use crate::stats::Sharing;
 
 pub(crate) use pace::Pace;
+pub(crate) use sizes::{created, least};
 
 /// What is known when a request needs memory. Numbers are bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Situation {
-    /// How much more may be reserved than was ever live.
-    pub(crate) slack: Slack,
     /// What the request gets.
     pub(crate) wanted: u64,
     /// The most that was ever live in the request's pool, the request among it.
@@ -42,26 +41,61 @@ pub(crate) struct Creation {
     pub(crate) instead_of_waiting: Option<u64>,
 }
 
-impl Growth {
+/// Decides how much is created, and in pages of which sizes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Governor {
+    growth: Growth,
+    /// How much more may be reserved than was ever live.
+    slack: Slack,
+    /// The size of the smallest page, in bytes.
+    page_unit: u64,
+}
+
+impl Governor {
+    /// Returns the governor of a policy, on a device whose pages are multiples of `granularity` bytes. Policies without
+    /// pages have the default one, for what they report.
+    pub(crate) fn new(policy: Policy, granularity: u64) -> Self {
+        let (growth, slack) = match policy {
+            Policy::Paged { growth, slack } => (growth, slack),
+            Policy::Classic(_) | Policy::Direct => (Growth::default(), Policy::DEFAULT_SLACK),
+        };
+        Self { growth, slack: Slack::new(slack), page_unit: least(granularity) }
+    }
+
+    /// Returns the number of reserved bytes that the slack allows, where this many bytes were live at most.
+    pub(crate) fn bound(&self, high_live: u64) -> u64 {
+        self.slack.bound(high_live)
+    }
+
+    /// Returns the size of the smallest page and of slabs, in bytes: all pages are a multiple of it.
+    pub(crate) fn page_unit(&self) -> u64 {
+        self.page_unit
+    }
+
+    /// Returns the size of the largest page to create, in bytes, where `reserved` bytes will be reserved.
+    pub(crate) fn page_cap(&self, reserved: u64) -> u64 {
+        sizes::page_cap(reserved, self.page_unit)
+    }
+
     /// Returns whether [`Situation::is_behind`] matters, which costs a look at each free block to find out.
-    pub(crate) fn asks_whether_behind(self) -> bool {
-        self == Growth::Balanced
+    pub(crate) fn asks_whether_behind(&self) -> bool {
+        self.growth == Growth::Balanced
     }
 
     /// Returns how much may be created for a request.
-    pub(crate) fn creation(self, situation: &Situation) -> Creation {
-        let instead_of_waiting = match self {
+    pub(crate) fn creation(&self, situation: &Situation) -> Creation {
+        let instead_of_waiting = match self.growth {
             Growth::Tight => None,
-            Growth::Balanced => instead_of_waiting(situation),
+            Growth::Balanced => instead_of_waiting(self.slack, situation),
         };
-        Creation { eager: situation.slack.eager(situation.high_live), instead_of_waiting }
+        Creation { eager: self.slack.eager(situation.high_live), instead_of_waiting }
     }
 }
 
 /// Returns up to where `balanced` creates pages instead of a wait: half as much again as was ever live where streams
 /// run side by side.
-fn instead_of_waiting(situation: &Situation) -> Option<u64> {
-    let Situation { slack, wanted, high_live, reserved, is_behind, sharing, may_find_out } = *situation;
+fn instead_of_waiting(slack: Slack, situation: &Situation) -> Option<u64> {
+    let Situation { wanted, high_live, reserved, is_behind, sharing, may_find_out } = *situation;
     // Where nothing is found out it stays little: streams that are never seen to be busy together lose nothing by a
     // wait.
     let spends = match sharing {
@@ -84,13 +118,12 @@ fn instead_of_waiting(situation: &Situation) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Policy;
     use crate::units::MIB;
 
     fn creation(growth: Growth, reserved: u64, is_behind: bool, sharing: Sharing, may_find_out: bool) -> Creation {
-        let slack = Slack::new(Policy::DEFAULT_SLACK);
+        let governor = Governor::new(Policy::Paged { growth, slack: Policy::DEFAULT_SLACK }, 2 * MIB);
         let (wanted, high_live) = (MIB, 1024 * MIB);
-        growth.creation(&Situation { slack, wanted, high_live, reserved, is_behind, sharing, may_find_out })
+        governor.creation(&Situation { wanted, high_live, reserved, is_behind, sharing, may_find_out })
     }
 
     #[test]

@@ -20,12 +20,13 @@ use alloc::collections::BTreeSet;
 use millpond_backend::{PageCaps, Point, Reuse, StreamId};
 
 use crate::block::{Block, Blocks, State};
+use crate::governor::least;
 use crate::ids::{BlockId, ShardId, Side, Slot};
 use crate::index::{FreeIndex, Key};
 use crate::plant::Planted;
 use crate::segment::Segments;
 use crate::settings::{Backing, PoolFlags, Scrub, Settings, Ties};
-use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
+use crate::units::QUANTUM;
 
 pub(crate) use by_place::{Edges, Ends};
 pub(crate) use claim::{Arrival, Claimed, Garbage, Oversize, Tile};
@@ -87,7 +88,7 @@ impl Rules {
     pub(crate) fn on(mut self, pages: Option<PageCaps>) -> Self {
         if let Some(pages) = pages.filter(|_| self.moves_pages) {
             self.alias_reuse = self.reuse.max(pages.alias_reuse);
-            self.slab = SMALL_SEGMENT_BYTES.next_multiple_of(pages.granularity);
+            self.slab = least(pages.granularity);
         }
         self
     }

@@ -9,7 +9,6 @@ use super::idle::{IdlePages, memory_of};
 use super::pieces::{self, Aim, Chosen, First, Gap, Stretch};
 use super::taker::{Taker, Tiles};
 use crate::books::Part;
-use crate::governor::sizes;
 use crate::ids::{Place, ShardId, Side, Slot, WindowId};
 use crate::memory::{Edges, Tile};
 use crate::shard::Shard;
@@ -106,7 +105,7 @@ impl Pager<'_> {
 
     /// Returns the bytes of pages that have to be created for what is missing.
     pub(crate) fn created_for(&self, gathered: &Gathered) -> u64 {
-        gathered.missing.next_multiple_of(sizes::least(self.core.granularity()))
+        gathered.missing.next_multiple_of(self.core.paging.governor.page_unit())
     }
 }
 
@@ -123,7 +122,7 @@ impl Pager<'_> {
 
     /// Chooses free memory for a window, without what is in `taken`.
     pub(crate) fn gather(&mut self, gaps: &[Gap], taken: &[Stretch], bytes: u64, first: First, aim: Aim) -> Chosen {
-        let unit = sizes::least(self.core.granularity());
+        let unit = self.core.paging.governor.page_unit();
         if taken.is_empty() {
             return pieces::choose(gaps, bytes, first, aim, unit);
         }

@@ -26,7 +26,7 @@ use super::gather::Gathered;
 use super::job::{Job, Target, Way};
 use super::taker::{Taker, When};
 use crate::books::{Addresses, Paging};
-use crate::governor::{Creation, Situation, sizes};
+use crate::governor::{Creation, Situation, created};
 use crate::ids::{ShardId, Side};
 use crate::memory::Tile;
 use crate::size::{Want, exact_segment};
@@ -57,9 +57,8 @@ impl Pager<'_> {
         let left = |most: u64, reserved: u64| most.saturating_sub(reserved).min(room);
         let reserved = self.core.reserved_for(shard);
         let is_behind = self.is_behind(shard, taker.by.stream);
-        let Paging { slack, growth, pace, .. } = &self.core.paging;
-        let Creation { eager, instead_of_waiting } = growth.creation(&Situation {
-            slack: *slack,
+        let Paging { governor, pace, .. } = &self.core.paging;
+        let Creation { eager, instead_of_waiting } = governor.creation(&Situation {
             wanted: want.rounded,
             high_live: high,
             reserved,
@@ -106,7 +105,7 @@ impl Pager<'_> {
     /// matters. Costs a look at each stream that is behind, and at each free block if one is.
     pub(crate) fn is_behind(&mut self, home: ShardId, stream: StreamId) -> bool {
         let is_behind = |point: Point| point.stream != stream && self.core.pending.is_behind(point);
-        self.core.paging.growth.asks_whether_behind()
+        self.core.paging.governor.asks_whether_behind()
             && self.shards.with(home, |home| {
                 home.memory.guards.seen.latest_points().any(is_behind) && home.memory.free_points().any(is_behind)
             })
@@ -129,7 +128,7 @@ impl Pager<'_> {
     /// Lets the home grow by what the request needs, if that is at most `most` bytes. The free block in front of the
     /// new pages is part of it if it can be used at `latest`.
     fn grow_home(&mut self, taker: Taker, latest: When, most: u64) -> Option<Way> {
-        let (want, lacks, unit) = (taker.want, taker.lacks, sizes::least(self.core.granularity()));
+        let (want, lacks, unit) = (taker.want, taker.lacks, self.core.paging.governor.page_unit());
         if most < unit {
             return None;
         }
@@ -167,14 +166,12 @@ impl Pager<'_> {
 
     /// Returns the sizes of new pages for a number of bytes.
     pub(crate) fn page_sizes(&self, side: Side, bytes: u64) -> Vec<u64> {
+        let governor = &self.core.paging.governor;
         let cap = match side {
-            Side::Small => sizes::least(self.core.granularity()),
-            Side::Large => {
-                let reserved = self.core.headroom.with_asked() + bytes;
-                sizes::page_cap(reserved, self.core.granularity())
-            }
+            Side::Small => governor.page_unit(),
+            Side::Large => governor.page_cap(self.core.headroom.with_asked() + bytes),
         };
-        sizes::created(bytes, cap).collect()
+        created(bytes, cap).collect()
     }
 
     /// Serves a request from a free block of the large side. If only what is ready may be used: from any part of it,

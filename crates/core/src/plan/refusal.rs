@@ -6,7 +6,6 @@ use millpond_backend::Reuse;
 
 use super::step::{FreeRange, Pin, Relief, Report};
 use super::{Allocation, Run};
-use crate::governor::sizes;
 use crate::ids::{PageId, PoolId, ShardId, Side};
 use crate::settings::Backing;
 use crate::shard::{BlockState, SegmentView};
@@ -59,9 +58,9 @@ impl Run<'_> {
         let moves_pages = self.core.backing_of(shard) == Backing::Pages;
         let mut report = Report {
             requested_bytes: want.requested,
-            tried_bytes: match self.core.facts.pages {
-                Some(pages) if moves_pages => align_up(want.rounded, sizes::least(pages.granularity)),
-                _ => self.core.needed_for(shard, &want, self.shards),
+            tried_bytes: match moves_pages {
+                true => want.rounded.next_multiple_of(self.core.paging.governor.page_unit()),
+                false => self.core.needed_for(shard, &want, self.shards),
             },
             stream,
             pool,
