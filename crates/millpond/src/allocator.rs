@@ -211,6 +211,13 @@ impl<B: Backend> Allocator<B> {
         state.run_idle()
     }
 
+    /// Does what [`poll`](Self::poll) does under `direct`, without a question to the device: a replay whose submits are
+    /// as many as those of a device that needs none makes as many driver calls as there.
+    #[doc(hidden)]
+    pub fn release_idle(&self) -> Result<(), Error<B::Error>> {
+        self.state().run_idle()
+    }
+
     /// Limits the reserved bytes; `None` lifts the limit. Lowering it below what is reserved does not release anything.
     pub fn set_limit(&self, bytes: Option<u64>) {
         let mut coordinator = self.state().coordinator.lock();

@@ -120,7 +120,7 @@ impl<'a, B: Backend> Submits<'a, B> {
         self.frees += 1;
         if self.direct {
             self.submit()?;
-            self.allocator.poll()
+            self.allocator.release_idle()
         } else if !self.waits && self.frees >= FREES_MAX {
             self.submit()
         } else {
