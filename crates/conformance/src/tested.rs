@@ -31,6 +31,12 @@ pub enum Tested {
     Wgpu(WgpuDevice),
 }
 
+impl From<SimDevice> for Tested {
+    fn from(device: SimDevice) -> Self {
+        Self::Sim(device)
+    }
+}
+
 /// Evaluates an expression on the device, whatever its backend is.
 macro_rules! on {
     ($tested:expr, $device:ident => $call:expr) => {

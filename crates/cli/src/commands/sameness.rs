@@ -204,7 +204,7 @@ fn compare(subject: &Subject, policy: Policy, side: &Side, sum: &mut Sum) -> Res
             Ok(trail) => trail,
             Err(outcome) => return Ok(Err(outcome)),
         };
-        let there = match Tested::Sim(reference(&side.caps)).trail(policy, program) {
+        let there = match Tested::from(reference(&side.caps)).trail(policy, program) {
             Ok(trail) => trail,
             Err(outcome) => return Ok(Err(outcome)),
         };

@@ -24,7 +24,8 @@ use millpond_replay::{Flight, Hold};
 use crate::failure::Failure;
 
 pub(crate) use certify::Wanted;
-pub(crate) use table::{BACKENDS, SIMULATED, Target, device_help};
+pub(crate) use sim::expect_segments;
+pub(crate) use table::{BACKENDS, SIMULATED, Target, device_help, typed};
 pub(crate) use usage::UsageRow;
 
 /// All that the command does with a device of a backend. It is for the backend's options, which choose the device.
@@ -84,6 +85,15 @@ pub(crate) enum Work {
 
 /// Makes work whose pieces take the given time.
 pub(crate) type MakeSmall = Box<dyn FnOnce(Duration) -> Result<Box<dyn Flight<AnyDevice>>, Failure>>;
+
+/// What is done with a device of a backend that is known when the command is compiled: what measures speed.
+pub(crate) trait Typed {
+    /// The result.
+    type Output;
+
+    /// Does it.
+    fn on<B: Backend + Clone>(self, device: B) -> Result<Self::Output, Failure>;
+}
 
 /// Another allocator, which is measured beside Millpond.
 pub(crate) struct Peer {

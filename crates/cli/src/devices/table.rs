@@ -6,7 +6,7 @@ use millpond_conformance::sameness::{Program, Trail};
 use millpond_conformance::{Outcome, Tested};
 
 use super::certify::{Certify, Tell, Wanted};
-use super::{Choice, Found, Opened, Peer};
+use super::{Choice, Found, Opened, Peer, Typed};
 use crate::failure::Failure;
 use crate::names::suggestion;
 
@@ -56,6 +56,22 @@ macro_rules! backends {
                 },
             )?
         )*];
+
+        /// Does something with the typed device.
+        ///
+        /// # Errors
+        ///
+        /// Returns the error of what is done.
+        pub(crate) fn typed<T: Typed>(device: AnyDevice, what: T) -> Result<T::Output, Failure> {
+            match device {
+                $(
+                    $(#[cfg($feature)])?
+                    AnyDevice::$variant(device) => what.on(device),
+                )*
+                // A backend that the command has no line for is measured through `millpond-any`.
+                device => what.on(device),
+            }
+        }
 
         /// A device that was chosen, with its options.
         #[derive(Clone, PartialEq, Debug)]

@@ -121,8 +121,8 @@ impl Pending {
         }
     }
 
-    /// Returns the streams that have come further since a reader saw the first `seen` [changes](Self::changes), each with
-    /// its newest tick.
+    /// Returns the streams that have come further since a reader saw the first `seen` [changes](Self::changes), each
+    /// with its newest tick.
     pub(crate) fn news(&self, seen: u64) -> impl Iterator<Item = Point> {
         let (all, first) = match seen.checked_sub(self.old_news) {
             Some(first) => (0, first as usize),

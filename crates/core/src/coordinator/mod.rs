@@ -110,7 +110,8 @@ pub struct Coordinator {
     pub(crate) settings: Settings,
     pub(crate) backing: Backing,
     pub(crate) sizes: Sizes,
-    /// The settings that hold instead in pools with a source of their own: PyTorch's policy, and the others as they are.
+    /// The settings that hold instead in pools with a source of their own: PyTorch's policy, and the others as they
+    /// are.
     pub(crate) sourced: Settings,
     pub(crate) facts: DeviceFacts,
     shards: Vec<Opened>,

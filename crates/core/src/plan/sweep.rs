@@ -250,8 +250,8 @@ impl Run<'_> {
         Sweep::waiting(chosen)
     }
 
-    /// Releases what PyTorch's `release_available_cached_blocks` releases for a request, and goes on with `next` if that
-    /// is enough for it. Nothing of a held pool is released.
+    /// Releases what PyTorch's `release_available_cached_blocks` releases for a request, and goes on with `next` if
+    /// that is enough for it. Nothing of a held pool is released.
     pub(crate) fn sweep_oversize(&mut self, next: Rung) -> Turned {
         let Allocation { shard: id, want } = self.plan.request.allocation();
         if !self.core.may_release(id) {

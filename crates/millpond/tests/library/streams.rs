@@ -1,7 +1,7 @@
 //! Submitting streams, waiting for them, and waits of one stream for another.
 
 use millpond::backend::{Backend, Closing, Point, Tick};
-use millpond::{Allocator, Error, Stream};
+use millpond::{Allocator, Error, ErrorKind, Stream};
 use millpond_sim::{CallKind, Completion, Sim, SimBuilder, SimError};
 
 fn pair(builder: SimBuilder) -> (Sim, Stream<Sim>, Stream<Sim>) {
@@ -182,4 +182,41 @@ fn threads_never_have_the_same_stream() {
     });
     let most = allocator.create_stream().unwrap().id().0;
     assert!(most < 8, "{most} streams were created for 8 threads");
+}
+
+#[test]
+fn an_allocator_says_whether_a_point_is_reached_and_waits_for_it() {
+    let sim = Sim::builder().completion(Completion::Manual).build();
+    let allocator = Allocator::new(sim.clone());
+    let stream = allocator.create_stream().unwrap();
+    sim.busy(stream.id());
+    let point = stream.point();
+    assert!(!allocator.reached(point).unwrap(), "a kernel is on the stream");
+    allocator.wait(point).unwrap();
+    assert!(allocator.reached(point).unwrap());
+    let nowhere = Point { stream: millpond::backend::StreamId(9), ..point };
+    for answer in [allocator.wait(nowhere), allocator.reached(nowhere).map(drop)] {
+        let error = answer.unwrap_err();
+        assert!(matches!(error, Error::UnknownStream { .. }), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Input);
+    }
+}
+
+#[test]
+fn a_wait_for_work_that_was_not_submitted_ends_with_an_error() {
+    let sim = Sim::builder().closing(Closing::Submit).build();
+    let allocator = Allocator::new(sim.clone());
+    let stream = allocator.create_stream().unwrap();
+    let buffer = stream.allocate(8).unwrap();
+    stream.fill(&buffer, 0, 8, 1).unwrap();
+    let point = stream.point();
+    let error = allocator.wait(point).unwrap_err();
+    assert!(matches!(error, Error::NotReached { .. }) && error.kind() == ErrorKind::NotReady, "{error}");
+    assert!(error.out_of_memory().is_none() && error.driver().is_none());
+    assert_eq!(stream.submit().unwrap(), point);
+    allocator.wait(point).unwrap();
+    assert!(allocator.reached(point).unwrap());
+    sim.kill();
+    let error = allocator.reached(point).unwrap_err();
+    assert!(error.kind() == ErrorKind::Lost && error.driver().is_some(), "{error}");
 }

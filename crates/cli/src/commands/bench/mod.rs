@@ -16,12 +16,11 @@ mod transfers;
 
 pub(crate) use args::{BenchArgs, HELP};
 
-use millpond_any::AnyDevice;
 use millpond_backend::Backend;
 
 use self::measure::Effort;
 use self::row::Row;
-use crate::devices::Target;
+use crate::devices::{Target, Typed, typed};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::progress::Progress;
@@ -120,7 +119,7 @@ fn measure_all(
         }
         interrupt::check()?;
         progress.doing(group.name().into());
-        let done = target.run(|opened| Measure { group, effort }.on(opened.device))?;
+        let done = target.run(|opened| typed(opened.device, Measure { group, effort }))?;
         if let Some(note) = done.note {
             progress.aside(|| tell(&format!("note: {} left out: {note}", group.name())));
         }
@@ -146,22 +145,11 @@ struct Done {
     note: Option<String>,
 }
 
-impl Measure<'_> {
-    /// Measures on the typed device, as a program has it that knows its device when it is built.
-    fn on(self, device: AnyDevice) -> Result<Done, Failure> {
-        match device {
-            AnyDevice::Sim(device) => self.typed(device),
-            #[cfg(feature = "cuda")]
-            AnyDevice::Cuda(device) => self.typed(device),
-            #[cfg(feature = "vulkan")]
-            AnyDevice::Vulkan(device) => self.typed(device),
-            #[cfg(feature = "wgpu")]
-            AnyDevice::Wgpu(device) => self.typed(device),
-            device => Err(Failure::Device(format!("a {} device has no measurements", device.backend_name()))),
-        }
-    }
+/// Measures on the typed device, as a program has it that knows its device when it is built.
+impl Typed for Measure<'_> {
+    type Output = Done;
 
-    fn typed<B: Backend + Clone>(self, device: B) -> Result<Done, Failure> {
+    fn on<B: Backend + Clone>(self, device: B) -> Result<Done, Failure> {
         let caps = device.caps();
         let called = caps.name.clone();
         let note = match self.group {

@@ -33,7 +33,7 @@ use self::program::Program;
 use self::report::Report;
 use self::row::Row;
 use self::watch::Watched;
-use crate::devices::{Opened, Target, Work};
+use crate::devices::{Opened, Target, Work, expect_segments};
 use crate::failure::Failure;
 use crate::files;
 use crate::interrupt;
@@ -265,9 +265,7 @@ impl Run<'_> {
 
     /// Creates the allocator of the run. A simulated device has its segments where the recorded program had them.
     fn allocator(&self, device: AnyDevice) -> Result<AnyAllocator, Failure> {
-        if let Some(sim) = device.as_sim() {
-            sim.expect_segments(self.replay.segment_addresses());
-        }
+        expect_segments(&device, self.replay.segment_addresses());
         let mut builder = AnyAllocator::builder(device).settings(self.settings.clone());
         if let Some(limit) = self.limit {
             builder = builder.limit(limit);
