@@ -88,7 +88,7 @@ A CUDA device is named by its number, cuda:0, and takes options behind a comma:
         }
     }
 
-    fn opened(&self) -> Result<Opened, Failure> {
+    fn opened(&self, _: &[(u64, u64)]) -> Result<Opened, Failure> {
         let cuda = open(&self.builder())?;
         let small = cuda.clone();
         let small = move |time| match small.spinner() {

@@ -24,7 +24,6 @@ use millpond_replay::{Flight, Hold};
 use crate::failure::Failure;
 
 pub(crate) use certify::Wanted;
-pub(crate) use sim::expect_segments;
 pub(crate) use table::{BACKENDS, SIMULATED, Target, device_help, typed};
 pub(crate) use usage::UsageRow;
 
@@ -36,8 +35,9 @@ trait Choice: Sized {
     /// Looks for the devices of the backend on this machine.
     fn find() -> Found;
 
-    /// Opens the device.
-    fn opened(&self) -> Result<Opened, Failure>;
+    /// Opens the device. `segments` are the bytes and the address of each segment of a recorded program, in order: a
+    /// device that can has its segments there.
+    fn opened(&self, segments: &[(u64, u64)]) -> Result<Opened, Failure>;
 
     /// Returns other allocators of the device, each on a device opened for it.
     fn peers(&self) -> Result<Vec<Peer>, Failure>;

@@ -1,6 +1,5 @@
 //! The simulated device.
 
-use millpond_any::AnyDevice;
 use millpond_any::options::SimOptions;
 use millpond_backend::{Backend as _, Point, StreamId, Tick};
 use millpond_conformance::{SimDevice, Tested, suite};
@@ -25,8 +24,9 @@ The simulated device takes options:
         Found::Devices(vec![Ok(Device::of("sim", &Self::default().open()))])
     }
 
-    fn opened(&self) -> Result<Opened, Failure> {
+    fn opened(&self, segments: &[(u64, u64)]) -> Result<Opened, Failure> {
         let sim = self.open();
+        sim.expect_segments(segments);
         Ok(Opened { work: Some(Work::Held(Box::new(Held(sim.clone())))), ..Opened::new(sim) })
     }
 
@@ -46,14 +46,6 @@ The simulated device takes options:
             ));
         }
         Ok(suite::sim_devices().into_iter().map(Tested::Sim).collect())
-    }
-}
-
-/// Has a simulated device place its segments where those of a recorded program were, whose bytes and addresses these
-/// are. Does nothing on other devices.
-pub(crate) fn expect_segments(device: &AnyDevice, segments: &[(u64, u64)]) {
-    if let Some(sim) = device.as_sim() {
-        sim.expect_segments(segments);
     }
 }
 

@@ -90,9 +90,9 @@ macro_rules! backends {
                 }
             }
 
-            fn opened(&self) -> Result<Opened, Failure> {
+            fn opened(&self, segments: &[(u64, u64)]) -> Result<Opened, Failure> {
                 match self {
-                    $($(#[cfg($feature)])? Self::$variant(choice) => choice.opened(),)*
+                    $($(#[cfg($feature)])? Self::$variant(choice) => choice.opened(segments),)*
                 }
             }
 
@@ -159,7 +159,21 @@ impl Target {
     /// Returns the error of the job, [`Failure::Device`] if the device does not open, and [`Failure::Check`] if it
     /// objects to what the job did.
     pub(crate) fn run<T>(&self, job: impl FnOnce(Opened) -> Result<T, Failure>) -> Result<T, Failure> {
-        let mut opened = self.opened()?;
+        self.run_as_recorded(&[], job)
+    }
+
+    /// Does the same with a device that has its segments where those of a recorded program were, if it can: `segments`
+    /// are their bytes and addresses.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`run`](Self::run).
+    pub(crate) fn run_as_recorded<T>(
+        &self,
+        segments: &[(u64, u64)],
+        job: impl FnOnce(Opened) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let mut opened = self.opened(segments)?;
         let objection = std::mem::replace(&mut opened.objection, Box::new(|| None));
         let done = job(opened);
         objection().map_or(done, |objection| Err(Failure::Check(objection)))

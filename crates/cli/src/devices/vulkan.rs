@@ -106,7 +106,7 @@ A Vulkan device is named by its number, vulkan:0, and takes options behind a com
         }
     }
 
-    fn opened(&self) -> Result<Opened, Failure> {
+    fn opened(&self, _: &[(u64, u64)]) -> Result<Opened, Failure> {
         let device = open(self)?;
         // The log outlives the device, and has what the layer says of its end.
         let log = device.validation().cloned();

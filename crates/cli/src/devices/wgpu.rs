@@ -75,7 +75,7 @@ An adapter of wgpu is named the same way, wgpu:0:
         }
     }
 
-    fn opened(&self) -> Result<Opened, Failure> {
+    fn opened(&self, _: &[(u64, u64)]) -> Result<Opened, Failure> {
         let device = open(self)?;
         let handle = device.clone();
         let objection = move || {

@@ -45,7 +45,7 @@ pub(super) fn which(
         let hidden = Progress::hidden();
         let (settings, args) = (&settings, &args);
         let run = Run { name, replay: &replay, kept, settings, limit, args, progress: &hidden };
-        policies.push(Fit::of(settings.clone(), &target.run(|opened| run.on(opened))?.replayed));
+        policies.push(Fit::of(settings.clone(), &run.run(target)?.replayed));
     }
     Ok(Some(Fits { limit_bytes: limit, live_peak: replay.live_peak(), policies, recorded: None }))
 }

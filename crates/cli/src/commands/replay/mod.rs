@@ -33,7 +33,7 @@ use self::program::Program;
 use self::report::Report;
 use self::row::Row;
 use self::watch::Watched;
-use crate::devices::{Opened, Target, Work, expect_segments};
+use crate::devices::{Opened, Target, Work};
 use crate::failure::Failure;
 use crate::files;
 use crate::interrupt;
@@ -145,7 +145,7 @@ fn replay_all(
             progress.doing(format!("{name} under {policy}"));
             let title = format!("{name} under {policy}");
             let job = Run { name: &title, replay: &replay, kept, settings, limit, args, progress };
-            let done = target.run(|opened| job.on(opened)).map_err(|failure| located(failure, name, &policy))?;
+            let done = job.run(target).map_err(|failure| located(failure, name, &policy))?;
             let row = Row::new(name, target.name(), settings, args, limit, &trace.header, &done);
             progress.aside(|| explain(name, &policy, &done.replayed));
             seen.push(Fit::of(settings.clone(), &done.replayed));
@@ -217,6 +217,11 @@ struct Done {
 }
 
 impl Run<'_> {
+    /// Opens the device and replays there.
+    fn run(self, target: &Target) -> Result<Done, Failure> {
+        target.run_as_recorded(self.replay.segment_addresses(), |opened| self.on(opened))
+    }
+
     fn on(self, opened: Opened) -> Result<Done, Failure> {
         let Opened { device, work, .. } = opened;
         let name = device.caps().name.clone();
@@ -263,9 +268,8 @@ impl Run<'_> {
         replayed.map_err(from_check)
     }
 
-    /// Creates the allocator of the run. A simulated device has its segments where the recorded program had them.
+    /// Creates the allocator of the run.
     fn allocator(&self, device: AnyDevice) -> Result<AnyAllocator, Failure> {
-        expect_segments(&device, self.replay.segment_addresses());
         let mut builder = AnyAllocator::builder(device).settings(self.settings.clone());
         if let Some(limit) = self.limit {
             builder = builder.limit(limit);

@@ -114,7 +114,8 @@ impl<'a> Pictures<'a> {
         let mut scouted = Vec::new();
         for settings in variants {
             progress.doing(format!("{name} under {}, watched", variant::label(settings)));
-            let (done, seen) = target.run(|opened| Scouting(run(settings)).on(opened))?;
+            let (done, seen) =
+                target.run_as_recorded(replay.segment_addresses(), |opened| Scouting(run(settings)).on(opened))?;
             if self.is_alone {
                 progress.aside(|| explain(name, &variant::label(settings), &done.replayed));
             }
@@ -134,7 +135,7 @@ impl<'a> Pictures<'a> {
         let mut runs = Vec::new();
         for (settings, (replayed, seen)) in variants.iter().zip(&scouted) {
             let agenda = Agenda::new(seen, &moments, scale);
-            let sampled = target.run(|opened| {
+            let sampled = target.run_as_recorded(replay.segment_addresses(), |opened| {
                 let sampling = Sampling { run: run(settings), agenda: &agenda, blocks: &blocks };
                 sampling.on(opened)
             })?;
