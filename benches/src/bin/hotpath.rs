@@ -2,7 +2,7 @@
 //! caches: `hotpath [paged:]CASE[+STREAMS] PASSES [BYTES]`. The policy is `classic`, or `paged` if the case is given
 //! with `paged:` in front of it; `any:` stands for `paged` on a device of `millpond-any` (`--features erased`). With
 //! `+STREAMS` at the end of it, that many more streams have played the case once, with other sizes, and do nothing but
-//! hold the blocks that they have; `any:` has none. If BYTES is given, that many bytes of other memory are written
+//! hold the blocks that they have; `any:` has neither these nor BYTES. If BYTES is given, that many bytes of other memory are written
 //! before each operation, as by a program that works on its own data between two requests, and the times of the
 //! operations are printed.
 //!
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     let (name, passes) = (words.next(), words.next().and_then(|word| word.parse().ok()));
     let bytes = words.next().map(|word| word.parse());
     let (Some(name), Some(passes), Ok(bytes)) = (name, passes, bytes.transpose()) else {
-        eprintln!("usage: hotpath [paged:]CASE[+STREAMS]|exact|split|none PASSES [BYTES]");
+        eprintln!("usage: hotpath [paged:]CASE[+STREAMS]|any:CASE|exact|split|none PASSES [BYTES]");
         return ExitCode::from(2);
     };
     let result = match name.as_str() {
@@ -64,15 +64,24 @@ fn find(name: &str) -> Result<&'static Case, Box<dyn Error>> {
     CASES.iter().find(|case| case.name == name).ok_or_else(|| format!("no case is named '{name}'").into())
 }
 
+#[cfg(feature = "erased")]
+fn play_on_any(name: &str, passes: u64) -> Result<(), Box<dyn Error>> {
+    let workload = Rc::new(find(name)?.pattern.workload(SEED)?);
+    let mut player = Player::new(Erased::new(PAGED, workload.streams), workload);
+    for _ in 0..passes {
+        black_box(player.pass());
+    }
+    Ok(())
+}
+
+#[cfg(not(feature = "erased"))]
+fn play_on_any(_: &str, _: u64) -> Result<(), Box<dyn Error>> {
+    Err("`any:` needs a build with `--features erased`".into())
+}
+
 fn play(name: &str, passes: u64, bytes: Option<usize>) -> Result<(), Box<dyn Error>> {
-    #[cfg(feature = "erased")]
     if let Some(name) = name.strip_prefix("any:") {
-        let workload = Rc::new(find(name)?.pattern.workload(SEED)?);
-        let mut player = Player::new(Erased::new(PAGED, workload.streams), workload);
-        for _ in 0..passes {
-            black_box(player.pass());
-        }
-        return Ok(());
+        return if bytes.is_none() { play_on_any(name, passes) } else { Err("with `any:` there are no BYTES".into()) };
     }
     let (policy, name) = name.strip_prefix("paged:").map_or((CLASSIC, name), |name| (PAGED, name));
     let (name, streams) = name.split_once('+').unwrap_or((name, "0"));

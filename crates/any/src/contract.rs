@@ -185,7 +185,7 @@ impl HostMemory for AnyDevice {
     type Segment = AnySegment;
 
     fn host_address(&self, segment: &AnySegment) -> Option<NonNull<u8>> {
-        on!(self, AnyDevice(device) => having(device.host_memory()).host_address(device.segment(segment)))
+        on!(self, AnyDevice(device) => device.host_memory()?.host_address(device.segment(segment)))
     }
 }
 

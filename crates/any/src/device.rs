@@ -12,6 +12,10 @@ use crate::options;
 erased! {
     /// A device of any backend, for one or several allocators. Cheap to clone; clones are the same device.
     ///
+    /// It is a backend, as each of the devices is. Who calls the contract directly asks for abilities first, with
+    /// [`transfer`](millpond_backend::Backend::transfer) and its like, and passes only memory of this device: what it
+    /// lacks, and memory of another backend, ends in a panic.
+    ///
     /// [`open`](AnyDevice::open) opens it by name. A device that the program has opened itself with its backend, for
     /// example the Vulkan device of an engine, is converted with [`From`].
     #[derive(Clone)]

@@ -31,7 +31,7 @@ pub type AnyBuilder = millpond::Builder<AnyDevice>;
 pub type AnyStream = millpond::Stream<AnyDevice>;
 
 /// A [`Buffer`](millpond::Buffer): a block that the program holds. Its [`segment`](millpond::Buffer::segment) has what
-/// only one backend has, such as the `VkBuffer`: [`AnySegment::as_vulkan`].
+/// only one backend has, such as the `VkBuffer`: `as_vulkan` of [`AnySegment`].
 pub type AnyBuffer = millpond::Buffer<AnyDevice>;
 
 /// A buffer of elements: [`TypedBuffer`](millpond::typed::TypedBuffer).

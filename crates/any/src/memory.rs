@@ -20,8 +20,8 @@ erased! {
 
 /// A backend whose memory an [`AnySegment`] and an [`AnyPage`] may be.
 ///
-/// The allocator gives what it got from a device to that device only. Each method panics if the memory is of another
-/// backend, which is a defect of the caller.
+/// The allocator gives what it got from a device to devices of the same backend only. All methods but `try_segment`
+/// panic if the memory is of another one, which is a defect of the caller.
 pub(crate) trait Known: Backend {
     /// Returns the backend's own segment.
     fn take_segment(&self, segment: AnySegment) -> Self::Segment;

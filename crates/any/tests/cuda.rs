@@ -1,4 +1,4 @@
-//! The erased types on CUDA, with the simulated driver in the place of a real one. A program of its own, because the
+//! A chosen device on CUDA, with the simulated driver in the place of a real one. A program of its own, because the
 //! driver is one for the process.
 
 #![cfg(all(feature = "sim", feature = "cuda", target_os = "linux"))]

@@ -184,7 +184,7 @@ pub enum Sharing {
     /// No time has passed, or none is told (where the application closes ticks): pages are created.
     #[default]
     Untold,
-    /// Too little was seen so far: streams wait, unless that goes on for long.
+    /// Too little was seen so far: 32 MiB at most are created before streams wait, unless that goes on for long.
     Unknown,
     /// Several streams together are hardly faster than one: streams wait.
     InTurn,

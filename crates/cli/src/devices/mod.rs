@@ -86,12 +86,12 @@ pub(crate) enum Work {
 /// Makes work whose pieces take the given time.
 pub(crate) type MakeSmall = Box<dyn FnOnce(Duration) -> Result<Box<dyn Flight<AnyDevice>>, Failure>>;
 
-/// What is done with a device of a backend that is known when the command is compiled: what measures speed.
+/// Work on a typed device, for measurements of speed.
 pub(crate) trait Typed {
     /// The result.
     type Output;
 
-    /// Does it.
+    /// Does the work on the device.
     fn on<B: Backend + Clone>(self, device: B) -> Result<Self::Output, Failure>;
 }
 

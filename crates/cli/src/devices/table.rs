@@ -57,19 +57,19 @@ macro_rules! backends {
             )?
         )*];
 
-        /// Does something with the typed device.
+        /// Does the work on the typed device that was chosen.
         ///
         /// # Errors
         ///
-        /// Returns the error of what is done.
-        pub(crate) fn typed<T: Typed>(device: AnyDevice, what: T) -> Result<T::Output, Failure> {
+        /// Returns the error of the work.
+        pub(crate) fn typed<T: Typed>(device: AnyDevice, work: T) -> Result<T::Output, Failure> {
             match device {
                 $(
                     $(#[cfg($feature)])?
-                    AnyDevice::$variant(device) => what.on(device),
+                    AnyDevice::$variant(device) => work.on(device),
                 )*
-                // A backend that the command has no line for is measured through `millpond-any`.
-                device => what.on(device),
+                // A backend that is missing from the table is measured through `millpond-any`.
+                device => work.on(device),
             }
         }
 
@@ -156,8 +156,8 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// Returns the error of the job, [`Failure::Device`] if the device does not open, and [`Failure::Check`] if it
-    /// objects to what the job did.
+    /// Returns [`Failure::Device`] if the device does not open, [`Failure::Check`] if it objects to what the job did, and
+    /// else the error of the job.
     pub(crate) fn run<T>(&self, job: impl FnOnce(Opened) -> Result<T, Failure>) -> Result<T, Failure> {
         self.run_as_recorded(&[], job)
     }

@@ -1,10 +1,8 @@
-//! The windows of an allocator: addresses at which pages from several homes follow each other without gaps.
+//! The windows of an allocator: addresses at which pages from several places of a home follow each other without gaps.
 //!
-//! A window is kept when the block that it was made for is freed, and serves later requests without any driver call,
-//! whenever the memory behind it is free again. What is used through a window belongs to the homes of its pages: the
-//! book says which parts those are.
-//!
-//! The windows of one shard, as a search goes through them.
+//! A window is kept when the block that it was made for is freed, and serves later requests without a mapping, whenever
+//! its memory is free again. What is used through a window belongs to the home of its pages: the book says which parts
+//! those are.
 //!
 //! A search looks at nearly all pages of all windows that are long enough, so these pages stand in one list: to follow
 //! a window to a list of its own takes longer than to look at its few pages.
@@ -46,7 +44,7 @@ impl Part {
 /// Addresses with pages behind them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Window {
-    /// The shard whose stream uses the window.
+    /// The shard that has the window.
     pub(crate) shard: ShardId,
     /// The first block of the window's addresses in the shard. It keeps its number as long as the window exists.
     pub(crate) head: BlockId,

@@ -1,5 +1,5 @@
-//! The gathering of free memory for a window, new or longer: [`pieces`] chooses which pieces of several homes follow
-//! each other there.
+//! The gathering of free memory for a window, new or longer: [`pieces`] chooses which pieces of the home follow each
+//! other there.
 
 use alloc::vec::Vec;
 use core::ops::Range;

@@ -13,7 +13,7 @@
 //!   └▶ the home grows, up to a cap ─▶ all of the above, behind waits
 //!
 //! a small request:
-//! the home grows, within the slack (balanced and behind: up to the cap)
+//! a small block or a slab that is ready ─▶ the home grows, within the slack (balanced and behind: up to the cap)
 //!   └▶ a small block or a slab, behind waits ─▶ the home grows ─▶ a block in another stream's slab ─▶ a large block
 //! ```
 
@@ -31,7 +31,7 @@ use crate::ids::{ShardId, Side};
 use crate::memory::Tile;
 use crate::size::{Want, exact_segment};
 
-/// The number of times that the addresses of a stream may be as many as the device has bytes.
+/// The number of times that the addresses of a home may be as many as the device has bytes.
 const RANGES_MAX: u64 = 36;
 
 /// The number of free blocks that a request looks at.

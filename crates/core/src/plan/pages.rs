@@ -55,7 +55,7 @@ impl Run<'_> {
         rung.next(self.plan.gathers).turn()
     }
 
-    /// Waits for the oldest outstanding point of each stream; with none left, refuses.
+    /// Waits for the oldest outstanding point of each stream; with none left, takes its turn or refuses.
     fn wait_for_oldest(&mut self) -> Turned {
         let taker = self.taker();
         let points = self.pager().oldest_points(taker);
