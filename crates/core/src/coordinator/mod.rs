@@ -394,7 +394,7 @@ impl Coordinator {
         self.headroom.share(self.settings.memory_fraction)
     }
 
-    /// Returns the bytes of a page: of classic's expandable segments, or under `paged` the unit of all pages.
+    /// Returns the bytes of a page of classic's expandable segments, or under `paged` the device's granularity.
     pub(crate) fn page_bytes(&self, want: &Want) -> u64 {
         match self.backing {
             Backing::Pages => self.granularity(),
