@@ -2,9 +2,9 @@
 //! caches: `hotpath [paged:]CASE[+STREAMS] PASSES [BYTES]`. The policy is `classic`, or `paged` if the case is given
 //! with `paged:` in front of it; `any:` stands for `paged` on a device of `millpond-any` (`--features erased`). With
 //! `+STREAMS` at the end of it, that many more streams have played the case once, with other sizes, and do nothing but
-//! hold the blocks that they have; `any:` has neither these nor BYTES. If BYTES is given, that many bytes of other memory are written
-//! before each operation, as by a program that works on its own data between two requests, and the times of the
-//! operations are printed.
+//! hold the blocks that they have. If BYTES is given, that many bytes of other memory are written before each
+//! operation, as by a program that works on its own data between two requests, and the times of the operations are
+//! printed. `any:` takes neither.
 //!
 //! `CASE` is a case's name, or one of three more: `exact` (an allocation and its free, where the block fits as it is),
 //! `split` (the block is cut when it is granted and joined again when it is freed), and `none` (the empty loop, which

@@ -156,8 +156,8 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// Returns [`Failure::Device`] if the device does not open, [`Failure::Check`] if it objects to what the job did, and
-    /// else the error of the job.
+    /// Returns [`Failure::Device`] if the device does not open, [`Failure::Check`] if it objects to what the job did,
+    /// and else the error of the job.
     pub(crate) fn run<T>(&self, job: impl FnOnce(Opened) -> Result<T, Failure>) -> Result<T, Failure> {
         self.run_as_recorded(&[], job)
     }

@@ -37,8 +37,8 @@ pub(crate) struct Situation {
 pub(crate) struct Creation {
     /// Up to here pages are created before free memory is used after waits, or gathered.
     pub(crate) eager: u64,
-    /// Up to here pages are created instead of having the stream wait. `None`: none are, but small requests get the eager
-    /// ones before a wait.
+    /// Up to here pages are created instead of having the stream wait. `None`: none are, but small requests get the
+    /// eager ones before a wait.
     pub(crate) instead_of_waiting: Option<u64>,
 }
 
