@@ -18,7 +18,7 @@ use crate::places::misplaced;
 /// What 0 bytes are.
 pub(super) const NOTHING: Block = Block { address: ptr::null_mut(), context: ptr::null_mut() };
 
-/// The bit that tells a context from an address.
+/// This bit is set in contexts and clear in addresses.
 const CONTEXT: usize = 1;
 
 /// The lowest bit of the device's number in an entry.

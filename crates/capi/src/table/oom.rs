@@ -12,8 +12,7 @@ thread_local! {
     static LAST: RefCell<Option<(Oom, CString)>> = const { RefCell::new(None) };
 }
 
-/// Keeps the numbers of a request that was out of memory. Of the text, the lines behind the first are kept, as the
-/// first one has the numbers.
+/// Keeps the numbers of a request that ran out of memory, and its text without the first line, which repeats them.
 #[cold]
 pub(super) fn remember(numbers: Oom, text: &str) {
     let lines = text.split_once('\n').map_or("", |(_, lines)| lines);

@@ -23,7 +23,7 @@ pub struct Taken {
     checkpoint: Checkpoint,
 }
 
-/// What restoring a checkpoint has changed.
+/// The blocks that a restored checkpoint freed and made.
 struct Changes {
     freed: Vec<Place>,
     made: Vec<Block>,

@@ -162,8 +162,8 @@ impl Target {
         self.run_as_recorded(&[], job)
     }
 
-    /// Does the same with a device that has its segments where those of a recorded program were, if it can: `segments`
-    /// are their bytes and addresses.
+    /// Opens the device for the replay of a recorded program and calls `job` with it. `segments` are the bytes and
+    /// addresses of the program's segments; a device that can places its own there.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! How much memory `paged` creates, and how large its pages are.
 //!
 //! The governor works like a congestion controller: it is told numbers and asked for numbers. It sees no block, no
-//! shard and no plan. Under `tight` it goes by what was ever live alone. Under `balanced` it also goes by how streams
+//! shard and no plan. `tight` looks only at the peak of live bytes. `balanced` also looks at how streams
 //! share the device, which [`Pace`] finds out.
 
 mod pace;
@@ -20,7 +20,7 @@ pub(crate) use sizes::{created, least};
 pub(crate) struct Situation {
     /// What the request gets.
     pub(crate) wanted: u64,
-    /// The most that was ever live in the request's pool, the request among it.
+    /// The peak of live bytes in the request's pool, including the request.
     pub(crate) high_live: u64,
     /// What is reserved for that pool.
     pub(crate) reserved: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Creation {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Governor {
     growth: Growth,
-    /// How much more may be reserved than was ever live.
+    /// How far reserved bytes may exceed the peak of live bytes.
     slack: Slack,
     /// The size of the smallest page, in bytes.
     page_unit: u64,
@@ -93,8 +93,8 @@ impl Governor {
     }
 }
 
-/// Returns up to where `balanced` creates pages instead of a wait: half as much again as was ever live where streams
-/// run side by side.
+/// Returns how many bytes `balanced` reserves at most before it waits. Where streams run side by side, that is 1.5
+/// times the peak of live bytes and 8 MiB.
 fn instead_of_waiting(slack: Slack, situation: &Situation) -> Option<u64> {
     let Situation { wanted, high_live, reserved, is_behind, sharing, may_find_out } = *situation;
     // Where nothing is found out it stays little: streams that are never seen to be busy together lose nothing by a
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(most(1024, true, Sharing::Untold, false), Some(1544));
         assert_eq!(most(1024, true, Sharing::InTurn, true), None, "a wait costs nothing");
         assert_eq!(most(1024, true, Sharing::Unknown, false), Some(1056), "a little");
-        assert_eq!(most(1056, true, Sharing::Unknown, false), None, "nobody can find it out");
+        assert_eq!(most(1056, true, Sharing::Unknown, false), None, "it can no longer be found out");
         assert_eq!(most(1056, true, Sharing::Unknown, true), Some(1056), "waits would keep it from being found out");
     }
 }

@@ -326,8 +326,8 @@ mod slab_tests {
         shard
     }
 
-    /// A block in a slab is used by the slab's stream as before, so its part that nobody uses is no other's to have.
-    /// If it were kept apart, each small free would be recorded by place.
+    /// Only the slab's stream uses its blocks, so a part that no stream uses stays with that stream. Recording such
+    /// parts by place would make each small free do so.
     #[test]
     fn what_is_free_in_a_slab_is_one_block_whoever_else_has_memory() {
         let mut shard = free_home(8, 1);
