@@ -34,7 +34,7 @@ pub struct SettingError {
 /// The memory that is overwritten with zeros before it is granted, so that its new owner cannot read what was in it.
 ///
 /// All of the block is overwritten, including what rounding added, by work on the requesting stream, before all work
-/// that the new owner queues there and after all former use. The page `docs/scrubbing.md` says what this protects
+/// that the new owner queues there and after all former use. The page `docs/how-to/scrub.md` says what this protects
 /// against, what it does not, and what it costs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Scrub {

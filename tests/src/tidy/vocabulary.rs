@@ -7,7 +7,7 @@ use crate::lexer::{line_of, words};
 use crate::workspace::TextFile;
 
 /// The page that has the project's words, and the line above the table of them.
-const GLOSSARY: &str = "docs/glossary.md";
+const GLOSSARY: &str = "docs/explanation/glossary.md";
 const HEAD: &str = "| word | meaning | not |";
 
 /// A row of the glossary.

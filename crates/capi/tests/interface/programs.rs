@@ -281,10 +281,10 @@ fn example() -> PathBuf {
 /// The page shows what the example prints.
 #[test]
 fn the_example_prints_what_its_page_says() {
-    let page = fs::read_to_string(here().join("../../docs/c.md")).expect("the page");
+    let page = fs::read_to_string(here().join("../../docs/how-to/c.md")).expect("the page");
     let linked = compile(&example(), "first", &["-pedantic"]);
     let output = String::from_utf8(run(&mut on_sim(&linked)).stdout).expect("UTF-8");
-    assert!(page.contains(&output), "docs/c.md does not show what the example prints:\n{output}");
+    assert!(page.contains(&output), "docs/how-to/c.md does not show what the example prints:\n{output}");
     run(&mut on_cuda_preloaded(&linked));
 
     let program = library().join("first-static");

@@ -192,7 +192,7 @@ fn advised(error: &TraceError) -> String {
         TraceError::Limit { limit, .. } => {
             format!("{error}: `millpond replay --trace-limits {}=N`, or `none`", limit.name())
         }
-        error => format!("{error}; docs/trace-format.md describes the format"),
+        error => format!("{error}; docs/reference/trace-format.md describes the format"),
     }
 }
 

@@ -74,7 +74,7 @@ impl<B: Backend> Allocator<B> {
     /// stays, unless nothing is recorded any more and [`track_live`](Self::track_live) is off.
     ///
     /// While it records, an allocation or a free takes no lock more than without, and some ten nanoseconds for each
-    /// entry (`docs/history.md`). While it records nothing it costs nothing.
+    /// entry (`docs/how-to/history.md`). While it records nothing it costs nothing.
     ///
     /// ```
     /// use millpond::history::Recording;
