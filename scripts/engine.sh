@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An engine that people use on Millpond (docs/how-to/engines.md): Burn, on a device that engines/wgpu lends it.
+# An engine that people use on Millpond (docs/how-to/burn.md): Burn, on a device that engines/wgpu lends it.
 #   scripts/engine.sh [ARGUMENT...]   trains a model of Burn's examples with its own memory and with Millpond's, and
 #                                     prints what each took; arguments go to engines/burn (--size example, --passes N,
 #                                     --device N, --rows NAME,NAME). Without a Vulkan device it takes lavapipe

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the table of docs/how-to/engines.md on this machine's GPU, without cargo: run.sh [ARGUMENT...]
+# Prints the table of docs/how-to/burn.md on this machine's GPU, without cargo: run.sh [ARGUMENT...]
 # It needs a driver with Vulkan and its loader, libvulkan.so.1; packages in debs/ beside it are unpacked first.
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
