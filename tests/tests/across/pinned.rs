@@ -136,7 +136,7 @@ fn run((_, program): Program, settings: &Settings, seed: u64) -> Outcome {
     bench.ends()
 }
 
-/// Prints the table of `docs/how-to/pinned.md`, whose numbers are over twelve seeds.
+/// Prints the table of `benches/record/simulated/pinned.md`, whose numbers are over twelve seeds.
 #[test]
 fn what_is_reserved_stays_within_the_slack() {
     for program in PROGRAMS {
