@@ -141,7 +141,7 @@ fn the_picture_of_the_documentation_is_what_is_drawn() {
     assert_eq!(run(&[&args[..], &["-o", &page, "--svg", &plots]].concat()).code, Some(0));
     let committed = read(&corpus("../../docs/report-timeline.svg"));
     let is_same = read(&format!("{plots}/bert_multistream-timeline.svg")) == committed;
-    assert!(is_same, "docs/report-timeline.svg is another: docs/README.md says how to draw it");
+    assert!(is_same, "docs/report-timeline.svg is another: docs/design/maintaining.md says how to draw it");
 }
 
 /// The snapshot of a replay is one that `import` reads: the trace in it has the same blocks again, for each pass.
