@@ -39,6 +39,26 @@ fn the_command_names_a_backend_in_one_table() {
 }
 
 #[test]
+fn links_of_pages_lead_somewhere() {
+    holds(tidy::links_resolve);
+}
+
+#[test]
+fn the_book_has_every_page() {
+    holds(tidy::pages_are_in_the_book);
+}
+
+#[test]
+fn pages_for_users_are_in_plain_prose() {
+    holds(tidy::prose_is_plain);
+}
+
+#[test]
+fn phrases_that_readers_stumble_over_are_rare() {
+    holds(tidy::phrases_are_plain);
+}
+
+#[test]
 fn packages_come_from_the_public_index() {
     holds(tidy::package_origins);
 }
