@@ -1,8 +1,9 @@
-//! The chart of the front page: what allocators reserve for the recorded programs, drawn from committed records.
+//! The chart of the front page: what allocators reserve for PyTorch programs, drawn from a committed record.
 //!
-//! It knows no device and measures nothing. The same records give the same picture, byte for byte, and a test compares
+//! It knows no device and measures nothing. The same record gives the same picture, byte for byte, and a test compares
 //! that with the committed one.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::path::Path;
@@ -14,20 +15,22 @@ use plotters::element::{PathElement, Rectangle, Text};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontStyle, IntoFont, RGBColor, ShapeStyle};
 
-/// The record of all allocators in one run, relative to the repository.
-pub const RECORD: &str = "benches/record/nvidia-h100/peers-4.csv";
-/// The record of Millpond while work is in flight, relative to the repository.
-pub const BUSY_RECORD: &str = "benches/record/nvidia-h100/touch.md";
+/// The record of all allocators, relative to the repository.
+pub const RECORD: &str = "benches/record/nvidia-h200/programs.csv";
 /// The picture, relative to the repository.
 pub const PICTURE: &str = "docs/reserved.svg";
-/// What the page beside [`RECORD`] says of its machine and date, as the caption repeats it.
-pub const CONDITIONS: [&str; 3] = ["NVIDIA H100", "PyTorch 2.11.0", "2026-11-27"];
+/// What the record says of its machine and date, as the caption repeats it.
+pub const CONDITIONS: [&str; 3] = ["NVIDIA H200", "PyTorch 2.11.0", "2026-11-29"];
 
-/// The subjects of the record that are drawn, with their names and colours in the picture.
-const SUBJECTS: [(&str, &str, RGBColor); 3] = [
-    ("torch", "PyTorch", RGBColor(0x9A, 0xA4, 0xB2)),
-    ("torch-expandable", "PyTorch, expandable segments", RGBColor(0x54, 0x8A, 0xD0)),
-    ("millpond paged", "Millpond", RGBColor(0x1A, 0xA0, 0x6D)),
+/// The number of allocators that are compared.
+pub const ALLOCATORS: usize = 4;
+
+/// The allocators of the record, with their names and colours in the picture.
+const SUBJECTS: [(&str, &str, RGBColor); ALLOCATORS] = [
+    ("native", "PyTorch", RGBColor(0x9A, 0xA4, 0xB2)),
+    ("expandable", "PyTorch, expandable segments", RGBColor(0x54, 0x8A, 0xD0)),
+    ("async", "cudaMallocAsync", RGBColor(0xC9, 0x8A, 0x3C)),
+    ("millpond", "Millpond", RGBColor(0x1A, 0xA0, 0x6D)),
 ];
 
 /// A program and its peak reserved bytes over its peak live bytes, in the order of `SUBJECTS`.
@@ -35,77 +38,55 @@ const SUBJECTS: [(&str, &str, RGBColor); 3] = [
 pub struct Row {
     /// The program's name.
     pub program: String,
-    /// Peak reserved bytes over peak live bytes, by subject.
-    pub over_live: [f64; 3],
+    /// Peak reserved bytes over peak live bytes, by allocator.
+    pub over_live: [f64; ALLOCATORS],
 }
 
-/// Makes the picture from the records below `root`, the repository's folder.
+/// Makes the picture from the record below `root`, the repository's folder.
 ///
 /// # Errors
 ///
-/// Fails if a record cannot be read, or lacks a column, a subject or a figure.
+/// Fails if the record cannot be read, or lacks a column, an allocator or a figure.
 pub fn make(root: &Path) -> Result<String, Box<dyn Error>> {
-    let read = |path: &str| fs::read_to_string(root.join(path)).map_err(|error| format!("{path}: {error}"));
-    let rows = rows(&read(RECORD)?).map_err(|what| format!("{RECORD}: {what}"))?;
-    let busiest = busiest(&read(BUSY_RECORD)?).ok_or_else(|| format!("{BUSY_RECORD}: no figure under paged"))?;
-    draw(&rows, &busiest)
+    let csv = fs::read_to_string(root.join(RECORD)).map_err(|error| format!("{RECORD}: {error}"))?;
+    draw(&rows(&csv).map_err(|what| format!("{RECORD}: {what}"))?)
 }
 
-/// Returns a row for each recorded program in a record of comma-separated values, in the order of what PyTorch
-/// reserves, the most first.
+/// Returns a row for each program in a record of comma-separated values, in the order of what PyTorch reserves, the
+/// most first.
 ///
 /// # Errors
 ///
-/// Fails if a column is missing, a field is not a number, or one of the three subjects is missing for a program.
+/// Fails if a column is missing, a field is not a number, or one of the allocators is missing for a program.
 pub fn rows(csv: &str) -> Result<Vec<Row>, String> {
-    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let mut lines = csv.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(',').collect::<Vec<_>>());
     let head = lines.next().ok_or("empty")?;
     let column = |name: &str| head.iter().position(|column| *column == name).ok_or(format!("no column {name}"));
-    let (case, subject) = (column("case")?, column("subject")?);
+    let (program, allocator) = (column("program")?, column("allocator")?);
     let (reserved, live) = (column("reserved_bytes")?, column("live_bytes")?);
 
-    let mut rows: Vec<(String, [Option<f64>; 3])> = Vec::new();
+    let mut found: BTreeMap<String, [Option<f64>; ALLOCATORS]> = BTreeMap::new();
     for fields in lines {
         let field = |index: usize| fields.get(index).copied().unwrap_or_default();
-        let place = SUBJECTS.iter().position(|(name, ..)| *name == field(subject));
-        let (Some(program), Some(place)) = (field(case).strip_prefix("trace/"), place) else { continue };
+        let program = field(program).to_owned();
         let bytes = |index| field(index).parse::<f64>().map_err(|error| format!("{program}, {}: {error}", head[index]));
-        if rows.last().is_none_or(|(last, _)| last != program) {
-            rows.push((program.to_owned(), [None; 3]));
-        }
-        if let Some((_, over_live)) = rows.last_mut() {
-            over_live[place] = Some(bytes(reserved)? / bytes(live)?);
+        let over_live = bytes(reserved)? / bytes(live)?;
+        if let Some(place) = SUBJECTS.iter().position(|(name, ..)| *name == field(allocator)) {
+            found.entry(program).or_default()[place] = Some(over_live);
         }
     }
-    let whole = |(program, over_live): (String, [Option<f64>; 3])| match over_live {
-        [Some(torch), Some(expandable), Some(paged)] => Ok(Row { program, over_live: [torch, expandable, paged] }),
-        _ => Err(format!("{program}: a subject is missing")),
+    let whole = |(program, over_live): (String, [Option<f64>; ALLOCATORS])| {
+        let missing = || format!("{program}: an allocator is missing");
+        let figures: Option<Vec<f64>> = over_live.into_iter().collect();
+        let over_live = figures.and_then(|figures| figures.try_into().ok()).ok_or_else(missing)?;
+        Ok(Row { program, over_live })
     };
-    let mut rows = rows.into_iter().map(whole).collect::<Result<Vec<_>, _>>()?;
+    let mut rows = found.into_iter().map(whole).collect::<Result<Vec<_>, String>>()?;
     if rows.is_empty() {
-        return Err("no recorded program".to_owned());
+        return Err("no program".to_owned());
     }
     rows.sort_by(|a, b| b.over_live[0].total_cmp(&a.over_live[0]));
     Ok(rows)
-}
-
-/// Returns the program for which `paged` reserves the most over its live bytes, and that ratio, of the tables of a page
-/// in Markdown. Returns `None` if no table has such a row.
-pub fn busiest(markdown: &str) -> Option<(String, f64)> {
-    let mut column = None;
-    let mut most: Option<(String, f64)> = None;
-    for line in markdown.lines().filter(|line| line.starts_with('|')) {
-        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        column = cells.iter().position(|cell| *cell == "res/live").or(column);
-        let ratio = column.and_then(|column| cells.get(column)?.parse::<f64>().ok());
-        if let ["", program, "paged", ..] = cells[..]
-            && let Some(ratio) = ratio
-            && most.as_ref().is_none_or(|(_, most)| ratio > *most)
-        {
-            most = Some((program.to_owned(), ratio));
-        }
-    }
-    most
 }
 
 /// Returns the geometric means of all rows' figures.
@@ -114,7 +95,7 @@ fn mean(rows: &[Row]) -> Row {
         let logarithms: f64 = rows.iter().map(|row| row.over_live[place].ln()).sum();
         (logarithms / rows.len() as f64).exp()
     };
-    Row { program: "geometric mean".to_owned(), over_live: [mean(0), mean(1), mean(2)] }
+    Row { program: "geometric mean".to_owned(), over_live: std::array::from_fn(mean) }
 }
 
 // Lengths are in units of the picture, of which it is `WIDTH` wide.
@@ -122,8 +103,8 @@ const WIDTH: i32 = 860;
 const LEFT: i32 = 150;
 const RIGHT: i32 = 800;
 const TOP: i32 = 92;
-const BAR: i32 = 14;
-const GROUP: i32 = 3 * BAR + 12;
+const BAR: i32 = 12;
+const GROUP: i32 = ALLOCATORS as i32 * BAR + 12;
 
 const PAPER: RGBColor = RGBColor(0xFF, 0xFF, 0xFF);
 const INK: RGBColor = RGBColor(0x1F, 0x23, 0x28);
@@ -142,15 +123,15 @@ polyline[stroke=\"#1F2328\"] { stroke: #E6EDF3; }
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-/// Draws a group of bars for each row, and one for their geometric means. `busiest` is named in the caption.
+/// Draws a group of bars for each row, and one for their geometric means.
 ///
 /// # Errors
 ///
 /// Fails if the library that draws does.
-pub fn draw(rows: &[Row], busiest: &(String, f64)) -> Result<String, Box<dyn Error>> {
+pub fn draw(rows: &[Row]) -> Result<String, Box<dyn Error>> {
     let mean = mean(rows);
     let bottom = TOP + GROUP * (rows.len() as i32 + 1) + 6;
-    let size = (WIDTH as u32, (bottom + 102) as u32);
+    let size = (WIDTH as u32, (bottom + 82) as u32);
     let mut svg = String::new();
     let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
     area.fill(&PAPER)?;
@@ -164,7 +145,7 @@ pub fn draw(rows: &[Row], busiest: &(String, f64)) -> Result<String, Box<dyn Err
         let own = index == rows.len();
         group(&area, row, most, TOP + GROUP * index as i32 + if own { 6 } else { 0 }, own)?;
     }
-    caption(&area, busiest, bottom)?;
+    caption(&area, rows.len(), bottom)?;
     area.present()?;
     drop(area);
 
@@ -194,7 +175,7 @@ fn along(ratio: f64, most: f64) -> i32 {
 }
 
 fn legend(area: &Area) -> Drawn {
-    for ((_, name, colour), x) in SUBJECTS.iter().zip([LEFT, LEFT + 110, LEFT + 360]) {
+    for ((_, name, colour), x) in SUBJECTS.iter().zip([LEFT, LEFT + 95, LEFT + 340, LEFT + 500]) {
         bar(area, [(x, 51), (x + 14, 63)], *colour)?;
         write(area, name, (x + 21, 57), (15.5, INK, HPos::Left, FontStyle::Normal))?;
     }
@@ -214,27 +195,23 @@ fn axis(area: &Area, most: f64, bottom: i32) -> Drawn {
 
 fn group(area: &Area, row: &Row, most: f64, top: i32, emphasized: bool) -> Drawn {
     let weight = if emphasized { FontStyle::Bold } else { FontStyle::Normal };
-    write(area, &row.program, (LEFT - 10, top + BAR * 3 / 2 + 5), (15.5, INK, HPos::Right, weight))?;
+    write(area, &row.program, (LEFT - 10, top + BAR * ALLOCATORS as i32 / 2 + 5), (15.5, INK, HPos::Right, weight))?;
     for (place, ((_, _, colour), ratio)) in SUBJECTS.iter().zip(row.over_live).enumerate() {
         let (y, end) = (top + 5 + BAR * place as i32, along(ratio, most));
         bar(area, [(LEFT, y), (end, y + BAR - 2)], *colour)?;
-        // A figure that the line at 1.0 would cross begins behind that line.
+        // A figure that the line at 1.0 would cross begins to the right of that line.
         let x = (end + 6).max(along(1.0, most) + 6);
-        let figure_weight = if place == 2 { FontStyle::Bold } else { weight };
-        write(area, &format!("{ratio:.3}"), (x, y + BAR / 2 - 1), (13.5, INK, HPos::Left, figure_weight))?;
+        let figure_weight = if place + 1 == ALLOCATORS { FontStyle::Bold } else { weight };
+        write(area, &format!("{ratio:.2}"), (x, y + BAR / 2 - 1), (12.5, INK, HPos::Left, figure_weight))?;
     }
     Ok(())
 }
 
-fn caption(area: &Area, (program, ratio): &(String, f64), bottom: i32) -> Drawn {
+fn caption(area: &Area, programs: usize, bottom: i32) -> Drawn {
     let [device, torch, date] = CONDITIONS;
     let lines = [
-        format!("Seven recorded programs, all allocators in one run on one {device}, {torch}, {date}: one thread, the"),
-        "first pass from an empty cache, no kernels running. With device work in flight pages have to wait for it, and"
-            .to_owned(),
-        format!(
-            "Millpond reserves more: {ratio:.3} times what is live where every block is written ({program}, on Vulkan)."
-        ),
+        format!("{programs} PyTorch programs, 24 steps each, on one {device}, {torch}, {date}. Each allocator has a"),
+        "process of its own, and an empty cache for each program. Shorter bars are better.".to_owned(),
     ];
     for (index, text) in lines.iter().enumerate() {
         write(area, text, (20, bottom + 44 + 20 * index as i32), (14.5, FAINT, HPos::Left, FontStyle::Normal))?;

@@ -1,4 +1,4 @@
-//! Draws the chart of the front page from the committed records: `cargo run -p millpond-benches --bin chart`.
+//! Draws the chart of the front page from a committed record: `cargo run -p millpond-benches --bin chart`.
 
 use std::error::Error;
 use std::fs;
