@@ -3,7 +3,7 @@
 //! The policies: the rules for where blocks are placed and what is kept.
 //!
 //! Most of the core asks where the memory of a policy comes from, its `Backing`, and not which policy it is.
-//! All climb one ladder, in `plan/rung.rs`. Memory of `classic` and `direct` comes in segments (`plan/segments.rs`);
+//! All climb one ladder, in `plan/phase.rs`. Memory of `classic` and `direct` comes in segments (`plan/segments.rs`);
 //! `paged` has its own ways.
 
 use alloc::format;

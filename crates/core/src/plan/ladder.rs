@@ -1,12 +1,11 @@
-//! How a plan climbs its ladder: what it does on each [rung](super::rung).
+//! How a plan climbs its ladder: what it does on each [rung](Rung).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use millpond_backend::Reuse;
 
-use super::phase::{Asked, Phase, Turned};
-use super::rung::{Attempt, Rung};
+use super::phase::{Asked, Attempt, Phase, Rung, Turned};
 use super::step::Step;
 use super::{Allocation, Allowance, Goal, Plan, Run, Times};
 use crate::coordinator::Coordinator;

@@ -1,14 +1,13 @@
 //! A request in progress, taken step by step.
 //!
 //! A plan is in one [`Phase`], which owns just the data of that phase. [`Run`] takes it from step to step. Where a plan
-//! stands on its ladder, and what comes next, is a table, [`rung`].
+//! stands on its ladder, and what comes next, is a table of [rungs](phase::Rung).
 
 mod ladder;
 mod pages;
 pub(crate) mod phase;
 mod refusal;
 mod run;
-mod rung;
 mod segments;
 pub(crate) mod step;
 pub(crate) mod sweep;

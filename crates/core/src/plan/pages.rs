@@ -6,8 +6,7 @@ use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId};
 
-use super::phase::{Asked, Phase, Purpose, Turned};
-use super::rung::{Attempt, Rung};
+use super::phase::{Asked, Attempt, Phase, Purpose, Rung, Turned};
 use super::step::{Outcome, Step};
 use super::{Allocation, Allowance, Goal, Run};
 use crate::books::{Addresses, PageCall, Polled};

@@ -6,8 +6,7 @@
 
 use alloc::boxed::Box;
 
-use super::phase::{Asked, Extension, Phase, Purpose, Reserve, Turned};
-use super::rung::Rung;
+use super::phase::{Asked, Extension, Phase, Purpose, Reserve, Rung, Turned};
 use super::step::{Outcome, Step};
 use super::{Allocation, Allowance, Run};
 use crate::block::LastUse;

@@ -5,8 +5,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::phase::{Asked, Phase, Purpose, Stage, Sweep, Turned};
-use super::rung::Rung;
+use super::phase::{Asked, Phase, Purpose, Rung, Stage, Sweep, Turned};
 use super::step::Step;
 use super::{Allocation, Goal, Run};
 use crate::block::Block;
