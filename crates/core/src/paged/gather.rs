@@ -6,8 +6,8 @@ use core::ops::Range;
 
 use super::Pager;
 use super::idle::{IdlePages, memory_of};
-use super::pieces::{self, Aim, Chosen, First, Gap, Stretch};
-use super::taker::{Taker, Tiles};
+use super::pieces::{self, Aim, Chosen, First, Gap};
+use super::taker::{Stretch, Taker, Tiles};
 use crate::books::Part;
 use crate::ids::{Place, ShardId, Side, Slot, WindowId};
 use crate::memory::{Edges, Tile};

@@ -3,8 +3,7 @@
 use alloc::vec::Vec;
 
 use super::Pager;
-use super::pieces::Stretch;
-use super::taker::Tiles;
+use super::taker::{self, Stretch, Tiles};
 use crate::books::{Window, Windows};
 use crate::ids::{PageId, Place, ShardId, WindowId};
 use crate::looks;
@@ -267,7 +266,7 @@ pub(crate) fn memory_of(window: &Window, offset: u64, bytes: u64) -> Vec<Stretch
         let inside = at - part.at.offset;
         let bytes = (part.bytes - inside).min(left);
         let home = Place { offset: part.home.offset + inside, ..part.home };
-        super::pieces::add(&mut stretches, Stretch { home, bytes });
+        taker::add(&mut stretches, Stretch { home, bytes });
         (at, left) = (at + bytes, left - bytes);
         if left == 0 {
             break;

@@ -6,8 +6,7 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, StreamId, Tick};
 
 use super::Pager;
-use super::pieces::Stretch;
-use super::taker::{Taker, Tiles, When};
+use super::taker::{Stretch, Taker, Tiles, When};
 use crate::block::LastUse;
 use crate::books::{Addresses, PageCall, Part, Points};
 use crate::coordinator::Shards;

@@ -8,26 +8,8 @@ use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use super::taker::Stretch;
 use crate::ids::Place;
-
-/// A stretch of free memory at a home.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Stretch {
-    pub(crate) home: Place,
-    pub(crate) bytes: u64,
-}
-
-/// Adds a stretch behind others, joined with the last one if it goes on there.
-pub(crate) fn add(stretches: &mut Vec<Stretch>, next: Stretch) {
-    if let Some(last) = stretches.last_mut()
-        && (last.home.shard, last.home.slot) == (next.home.shard, next.home.slot)
-        && last.home.offset + last.bytes == next.home.offset
-    {
-        last.bytes += next.bytes;
-    } else {
-        stretches.push(next);
-    }
-}
 
 /// Where the first stretch of a window may begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -380,15 +362,5 @@ mod tests {
             let found = told(&choose(&gaps, bytes, from, Aim::FewPages, 10));
             assert_eq!(found, (expected, left, false), "{bytes} bytes of {gaps:?}, {from:?}");
         }
-    }
-
-    #[test]
-    fn stretches_join_only_where_they_follow_each_other_in_one_range() {
-        let at = |shard, slot, offset| Place { shard: ShardId(shard), slot: Slot(slot), offset };
-        let all = [(at(0, 1, 0), 10), (at(0, 1, 10), 5), (at(1, 1, 15), 5), (at(1, 2, 20), 5), (at(1, 2, 30), 5)];
-        let mut stretches = Vec::new();
-        all.into_iter().for_each(|(home, bytes)| add(&mut stretches, Stretch { home, bytes }));
-        let places: Vec<_> = stretches.iter().map(|stretch| (stretch.home, stretch.bytes)).collect();
-        assert_eq!(places, [(at(0, 1, 0), 15), all[2], all[3], all[4]]);
     }
 }

@@ -160,6 +160,25 @@ impl Look<'_> {
     }
 }
 
+/// A stretch of free memory at a home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stretch {
+    pub(crate) home: Place,
+    pub(crate) bytes: u64,
+}
+
+/// Adds a stretch behind others, joined with the last one if it goes on there.
+pub(crate) fn add(stretches: &mut Vec<Stretch>, next: Stretch) {
+    if let Some(last) = stretches.last_mut()
+        && (last.home.shard, last.home.slot) == (next.home.shard, next.home.slot)
+        && last.home.offset + last.bytes == next.home.offset
+    {
+        last.bytes += next.bytes;
+    } else {
+        stretches.push(next);
+    }
+}
+
 /// The free blocks of a home, by slot and offset.
 #[derive(Debug, Default)]
 pub(crate) struct Tiles(Vec<Tile>);
@@ -233,5 +252,21 @@ impl Pager<'_> {
             });
         }
         points
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Slot;
+
+    #[test]
+    fn stretches_join_only_where_they_follow_each_other_in_one_range() {
+        let at = |shard, slot, offset| Place { shard: ShardId(shard), slot: Slot(slot), offset };
+        let all = [(at(0, 1, 0), 10), (at(0, 1, 10), 5), (at(1, 1, 15), 5), (at(1, 2, 20), 5), (at(1, 2, 30), 5)];
+        let mut stretches = Vec::new();
+        all.into_iter().for_each(|(home, bytes)| add(&mut stretches, Stretch { home, bytes }));
+        let places: Vec<_> = stretches.iter().map(|stretch| (stretch.home, stretch.bytes)).collect();
+        assert_eq!(places, [(at(0, 1, 0), 15), all[2], all[3], all[4]]);
     }
 }
