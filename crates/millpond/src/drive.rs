@@ -1,19 +1,143 @@
-//! The effect loop: asks the coordinator for a step, performs it without any lock, and reports the outcome.
+//! What serves a request that its lane alone does not: a search that asks the device, and for a miss a plan. A plan is
+//! run in a loop, which asks the coordinator for a step, performs it and reports the outcome. No lock is held while the
+//! driver works.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use millpond_backend::{Backend, BackendError, ClassId, Closing, Fault, Point, StreamId, Tick};
-use millpond_core::{Coordinator, Grant, Outcome, Plan, Polled, ShardId, Shards, Step, Want};
+use millpond_backend::{Backend, BackendError, ClassId, Closing, Fault, Point, Reuse, StreamId, Tick};
+use millpond_core::{
+    Coordinator, Grant, Outcome, PageCall, PageId, Place, Plan, Polled, Requester, Shard, ShardId, Shards, Slot, Step,
+    Want,
+};
 
-use crate::effects::Performed;
 use crate::error::explain::{Explanation, Facts};
 use crate::error::{Error, OutOfMemory};
+use crate::events::Event;
 use crate::notes::note::Asked;
+use crate::raw::calls::{self, Vm};
+use crate::raw::source::give_back;
 use crate::state::steps::Pages;
-use crate::state::{HeldShards, State};
-use crate::sync::{lock_soon, wait_until};
+use crate::state::{HeldShards, Lane, LockedShards, State};
+use crate::sync::{Arc, lock_soon, wait_until};
+
+impl<B: Backend> State<B> {
+    /// Serves a request of at least one byte. Returns the block and the lane that it belongs to, which is not the lane
+    /// of the request where the block is lent.
+    #[inline(never)]
+    pub(crate) fn allocate<'a>(
+        this: &'a Arc<Self>,
+        lane: &'a Lane<B>,
+        want: &Want,
+        asked: &Asked,
+    ) -> Result<(Grant, &'a Lane<B>), Error<B::Error>> {
+        if this.has_waiters() {
+            this.retire_ready()?;
+        }
+        let by = Requester { stream: asked.stream, usable: this.usable(lane, asked.stream)? };
+        let clock = this.count_search(want.side);
+        let hit = {
+            let mut state = lane.lock();
+            let hit = state.shard.allocate(want, clock, by);
+            // The lane holds the allocator before the block exists, so that the block is never without it.
+            state.hold(this);
+            if let Some(grant) = &hit {
+                lane.count_out(grant.size);
+                state.granted(asked, want.requested, grant);
+            }
+            hit.ok_or_else(|| state.shard.changes())
+        };
+        match hit {
+            Ok(grant) => {
+                if grant.unsettled {
+                    this.settle(lane.shard);
+                }
+                Ok((grant, lane))
+            }
+            Err(changes) => Self::miss(this, lane, (*want, changes), asked),
+        }
+    }
+
+    /// Returns the tick up to which memory freed on a stream may be handed out there again.
+    fn usable(&self, lane: &Lane<B>, stream: StreamId) -> Result<Tick, Error<B::Error>> {
+        match self.reuse {
+            Reuse::InOrder => Ok(Tick(u64::MAX)),
+            Reuse::AfterSubmit => Ok(Tick(lane.mark(&self.backend, stream).0.saturating_sub(1))),
+            Reuse::AfterDone => lane.reached(&self.backend, stream).map_err(|e| Error::of_driver("reached", e)),
+        }
+    }
+
+    /// Serves a request that missed in its shard, whose [`changes`](millpond_core::Shard::changes) were so many then.
+    #[cold]
+    pub(crate) fn miss<'a>(
+        this: &'a Arc<Self>,
+        lane: &'a Lane<B>,
+        (want, changes): (Want, u64),
+        asked: &Asked,
+    ) -> Result<(Grant, &'a Lane<B>), Error<B::Error>> {
+        if this.sinks.is_told() {
+            this.sinks.tell(&Event::Miss { stream: asked.stream, requested: want.requested });
+        }
+        let mut plan = Plan::allocate(lane.shard, want, this.clocks()).after_miss(changes);
+        plan = plan.for_stream(asked.stream).with_open_tick(lane.mark(&this.backend, asked.stream));
+        if this.backend.caps().oversubscribes {
+            plan = plan.within_budget();
+        }
+        if let Some(grant) = this.ask_first(lane, &mut plan, want.requested, asked)? {
+            return Ok((grant, lane));
+        }
+        match this.run_for(&mut plan, Some(&(lane.shard, want, *asked)))? {
+            Ending::Granted(grant) => {
+                let _held = lane.lock();
+                lane.count_out(grant.size);
+                Ok((grant, lane))
+            }
+            Ending::Lent(lender, grant) => {
+                let lender = this.lane(lender);
+                // The lender's memory was granted by a miss of its own, and its handles still exist.
+                let held = lender.lock();
+                assert!(held.holds(), "shard {} lends and keeps no allocator", lender.shard.0);
+                lender.count_out(grant.size);
+                drop(held);
+                Ok((grant, lender))
+            }
+            Ending::Done => panic!("a plan for {want:?} ended without an answer"),
+        }
+    }
+
+    /// Asks the device how far the streams are that the request of a plan may have to wait for, and serves it if that
+    /// is all it takes.
+    fn ask_first(
+        &self,
+        lane: &Lane<B>,
+        plan: &mut Plan,
+        requested: u64,
+        asked: &Asked,
+    ) -> Result<Option<Grant>, Error<B::Error>> {
+        let Some(streams) = self.first_question(lane) else { return Ok(None) };
+        let polled = self.polled(&streams, Shard::BEHIND_MAX)?;
+        let mut coordinator = lock_soon(&self.coordinator);
+        let grant = coordinator.answer(plan, polled, &mut LockedShards(self));
+        self.publish(&coordinator);
+        if let Some(grant) = &grant {
+            let mut held = lane.lock();
+            lane.count_out(grant.size);
+            held.granted(asked, requested, grant);
+        }
+        Ok(grant)
+    }
+}
+
+/// The way in which a plan ended.
+pub(crate) enum Ending {
+    /// With a block of the shard that asked.
+    Granted(Grant),
+    /// With a block of another shard.
+    Lent(ShardId, Grant),
+    /// Without a block, because the plan was not for one.
+    Done,
+}
 
 /// A step that the coordinator has decided on, with what is kept to tell of it later.
 struct Decided {
@@ -57,24 +181,7 @@ impl<B: Backend> Drop for Running<'_, B> {
     }
 }
 
-/// The way in which a plan ended.
-pub(crate) enum Ending {
-    /// With a block of the shard that asked.
-    Granted(Grant),
-    /// With a block of another shard.
-    Lent(ShardId, Grant),
-    /// Without a block, because the plan was not for one.
-    Done,
-}
-
 impl<B: Backend> State<B> {
-    /// Returns what the device reports as free. `None` if that cannot be read: the driver decides then.
-    fn budget_left(&self) -> Option<u64> {
-        let budget = self.backend.budget()?;
-        let left = self.activity.book(&self.backend, || budget.budget(self.class));
-        left.ok().map(|left| left.free_bytes)
-    }
-
     /// Runs a plan to its end.
     ///
     /// A call of the backend that panics counts as one that failed: the plan puts everything back, and then the panic
@@ -84,11 +191,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Runs a plan to its end, for a request if there is one.
-    pub(crate) fn run_for(
-        &self,
-        plan: &mut Plan,
-        asked: Option<&(ShardId, Want, Asked)>,
-    ) -> Result<Ending, Error<B::Error>> {
+    fn run_for(&self, plan: &mut Plan, asked: Option<&(ShardId, Want, Asked)>) -> Result<Ending, Error<B::Error>> {
         let mut running = Running { state: self, plan, ended: false };
         let (mut failure, mut panic) = (None, None);
         let mut next = running.tell(|coordinator, plan, shards| self.decide(coordinator, plan, asked, shards));
@@ -166,6 +269,42 @@ impl<B: Backend> State<B> {
         Performed::ok(Outcome::Done)
     }
 
+    /// Releases memory that is already idle, as `direct` does. An error is ignored here: a driver that fails reports it
+    /// again to a caller that returns errors.
+    #[cold]
+    pub(crate) fn reclaim(&self) {
+        let _ = self.run(&mut Plan::reclaim(self.clocks()));
+    }
+
+    /// Does the same as [`reclaim`](Self::reclaim) for a caller that returns errors. It does nothing where memory is
+    /// cached.
+    pub(crate) fn run_idle(&self) -> Result<(), Error<B::Error>> {
+        if self.direct { self.run(&mut Plan::reclaim(self.clocks())).map(drop) } else { Ok(()) }
+    }
+}
+
+/// The result of a step: an outcome for the plan, and the driver's error that ends the plan, if there was one.
+struct Performed<E: BackendError> {
+    outcome: Outcome,
+    error: Option<Error<E>>,
+}
+
+impl<E: BackendError> Performed<E> {
+    fn ok(outcome: Outcome) -> Self {
+        Self { outcome, error: None }
+    }
+
+    /// Creates the result of a failed call. The plan continues with the next attempt after an out-of-memory error;
+    /// every other error ends it.
+    fn failed(call: &'static str, error: E) -> Self {
+        match error.fault() {
+            Fault::OutOfMemory => Self::ok(Outcome::Refused),
+            _ => Self { outcome: Outcome::Failed, error: Some(Error::of_driver(call, error)) },
+        }
+    }
+}
+
+impl<B: Backend> State<B> {
     /// Performs a step. The first panic of a call is kept in `panic`.
     ///
     /// A call that takes memory and panics has not taken any. A call that releases memory and panics counts as done,
@@ -286,21 +425,130 @@ impl<B: Backend> State<B> {
         tick.map(|tick| Point { tick, ..point }).map_err(|e| Error::of_driver("wait", e))
     }
 
-    /// Releases memory that is already idle, as `direct` does. An error is ignored here: a driver that fails reports it
-    /// again to a caller that returns errors.
-    #[cold]
-    pub(crate) fn reclaim(&self) {
-        let _ = self.run(&mut Plan::reclaim(self.clocks()));
-    }
-
-    /// Does the same as [`reclaim`](Self::reclaim) for a caller that returns errors. It does nothing where memory is
-    /// cached.
-    pub(crate) fn run_idle(&self) -> Result<(), Error<B::Error>> {
-        if self.direct { self.run(&mut Plan::reclaim(self.clocks())).map(drop) } else { Ok(()) }
-    }
-
     pub(crate) fn mark(&self, stream: StreamId) -> Point {
         Point { stream, tick: self.backend.mark(stream) }
+    }
+
+    /// Returns what the device reports as free. `None` if that cannot be read: the driver decides then.
+    fn budget_left(&self) -> Option<u64> {
+        let budget = self.backend.budget()?;
+        let left = self.activity.book(&self.backend, || budget.budget(self.class));
+        left.ok().map(|left| left.free_bytes)
+    }
+
+    /// Takes a segment from the driver, or from the source of the shard's pool.
+    fn reserve(&self, shard: ShardId, slot: Slot, bytes: u64) -> Performed<B::Error> {
+        let lane = self.lane(shard);
+        let pool = lane.lock().shard.pool();
+        if let Some(source) = self.bonds.source_of(pool) {
+            let segment = self.activity.book(&self.backend, || source.reserve(&self.backend, lane.stream, bytes));
+            let Some(segment) = segment else { return Performed::ok(Outcome::Refused) };
+            self.sources.note((shard, slot), pool, source);
+            return self.install(shard, slot, "reserve", Ok(segment));
+        }
+        let segment = self.activity.book(&self.backend, || self.backend.reserve(self.class, bytes));
+        self.install(shard, slot, "reserve", segment)
+    }
+
+    fn reserve_range(&self, shard: ShardId, slot: Slot, bytes: u64) -> Performed<B::Error> {
+        let vm = self.vm();
+        let range = self.activity.book(&self.backend, || vm.reserve_range(self.class, bytes));
+        self.install(shard, slot, "reserve_range", range)
+    }
+
+    /// Puts a new segment into its lane's table before the core learns of it, so that every block has its segment.
+    fn install(
+        &self,
+        shard: ShardId,
+        slot: Slot,
+        call: &'static str,
+        segment: Result<B::Segment, B::Error>,
+    ) -> Performed<B::Error> {
+        match segment {
+            Ok(segment) => {
+                let address = self.backend.address(&segment).unwrap_or(0);
+                self.lane(shard).lock().put_segment(slot, segment);
+                Performed::ok(Outcome::Reserved { address })
+            }
+            Err(error) => Performed::failed(call, error),
+        }
+    }
+
+    /// Releases a segment, to where it came from, or an (unmapped) range.
+    pub(crate) fn release(&self, shard: ShardId, slot: Slot, is_range: bool) {
+        let lane = self.lane(shard);
+        let segment = lane.lock().take_segment(slot);
+        let source = self.sources.take((shard, slot));
+        self.activity.book(&self.backend, || {
+            if let Some(source) = &source {
+                give_back(source, &self.backend, lane.stream, segment);
+            } else if is_range {
+                calls::release_range::<B>(self.vm(), segment);
+            } else {
+                calls::release(&self.backend, segment);
+            }
+        });
+    }
+
+    /// Makes page calls in order, beginning with number `made`, up to the first that fails, or with `stops` to the
+    /// first that takes something. `made` counts them; a call that releases something counts once it is entered.
+    fn page_calls(&self, calls: &[PageCall], made: &Cell<usize>, stops: bool) -> Performed<B::Error> {
+        for (done, call) in calls.iter().enumerate().skip(made.get()) {
+            let gives_back = matches!(call, PageCall::Unmap { .. } | PageCall::Release { .. });
+            if stops && !gives_back {
+                return Performed::ok(Outcome::Stopped { done, refused: false });
+            }
+            made.set(done + usize::from(gives_back));
+            if let Err((name, error)) = self.page_call(call) {
+                let refused = error.fault() == Fault::OutOfMemory;
+                let error = (!refused).then(|| Error::of_driver(name, error));
+                return Performed { outcome: Outcome::Stopped { done, refused }, error };
+            }
+        }
+        Performed::ok(Outcome::Done)
+    }
+
+    fn page_call(&self, call: &PageCall) -> Result<(), (&'static str, B::Error)> {
+        let vm = self.vm();
+        match *call {
+            PageCall::Create { page, bytes } => {
+                let made = self.activity.book(&self.backend, || vm.create_page(self.class, bytes));
+                self.pages.put(page, made.map_err(|error| ("create_page", error))?);
+            }
+            PageCall::Map { page, at } => {
+                let (lane, page) = (self.lane(at.shard), self.pages.get(page));
+                let range = calls::range_of(lane, at.slot);
+                let mapped =
+                    self.activity.book(&self.backend, || calls::map::<B>(vm, range, at.offset, &page, lane.stream));
+                mapped.map_err(|error| ("map", error))?;
+            }
+            PageCall::Unmap { page, at } => self.unmap(page, at),
+            PageCall::Release { page } => {
+                let page = self.pages.take(page);
+                self.activity.book(&self.backend, || calls::release_page::<B>(vm, page));
+            }
+        }
+        Ok(())
+    }
+
+    fn unmap(&self, page: PageId, at: Place) {
+        let (lane, page) = (self.lane(at.shard), self.pages.get(page));
+        let range = calls::range_of(lane, at.slot);
+        self.activity.book(&self.backend, || calls::unmap::<B>(self.vm(), range, at.offset, &page, lane.stream));
+    }
+
+    /// Unmaps a page everywhere and releases it.
+    pub(crate) fn release_page(&self, page: PageId, places: &[Place]) {
+        places.iter().for_each(|&at| self.unmap(page, at));
+        let page = self.pages.take(page);
+        self.activity.book(&self.backend, || calls::release_page::<B>(self.vm(), page));
+    }
+
+    fn vm(&self) -> &Vm<'_, B> {
+        match self.backend.virtual_memory() {
+            Some(vm) => vm,
+            None => panic!("the device announced virtual memory in its caps and has none"),
+        }
     }
 }
 
