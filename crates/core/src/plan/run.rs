@@ -8,12 +8,14 @@ use millpond_backend::{Reuse, Tick};
 
 use super::phase::{Asked, Phase, Purpose, Stopped, Turned};
 use super::step::{Outcome, Step};
-use super::{Allowance, Plan};
+use super::{Allocation, Allowance, Plan};
+use crate::block::LastUse;
 use crate::coordinator::{Coordinator, Shards};
+use crate::ids::BlockId;
 use crate::memory::Requester;
 use crate::paged::Times;
 use crate::settings::Backing;
-use crate::shard::Grant;
+use crate::shard::{Grant, NewUser};
 
 /// A plan with what it works on: the books of the coordinator, and the shards.
 pub(crate) struct Run<'a> {
@@ -163,6 +165,15 @@ impl Run<'_> {
             Phase::Asked(asked) => panic!("the outcome of the last step was not told: {asked:?}"),
             Phase::Over => Phase::end(Step::Done),
         }
+    }
+
+    /// Hands out a claimed block.
+    pub(crate) fn serve(&mut self, block: BlockId) -> Turned {
+        let Allocation { shard, want } = self.plan.request.allocation();
+        let clock = self.plan.request.clock();
+        let to = NewUser { stream: self.requester_of().stream, last_use: LastUse::NEVER };
+        let grant = self.shards.with(shard, |shard| shard.serve(block, &want, clock, to));
+        Phase::end(Step::Grant(self.core.settled(shard, grant, self.shards)))
     }
 
     /// Takes in an outcome, and returns the phase that follows.

@@ -9,12 +9,10 @@ use alloc::boxed::Box;
 use super::phase::{Asked, Extension, Phase, Purpose, Reserve, Rung, Turned};
 use super::step::{Outcome, Step};
 use super::{Allocation, Allowance, Run};
-use crate::block::LastUse;
 use crate::books::{Addresses, PageCall};
 use crate::ids::{BlockId, Place, PoolId, SegmentId, ShardId, Side};
 use crate::memory::{Arrival, Extend, Growing};
 use crate::settings::Backing;
-use crate::shard::NewUser;
 use crate::size::exact_segment;
 use crate::units::QUANTUM;
 
@@ -156,15 +154,6 @@ impl Run<'_> {
         self.core.ranges.gain(bytes);
         self.plan.refused_addresses = None;
         Phase::Climb(attempt)
-    }
-
-    /// Hands out a claimed block.
-    pub(crate) fn serve(&mut self, block: BlockId) -> Turned {
-        let Allocation { shard, want } = self.plan.request.allocation();
-        let clock = self.plan.request.clock();
-        let to = NewUser { stream: self.requester_of().stream, last_use: LastUse::NEVER };
-        let grant = self.shards.with(shard, |shard| shard.serve(block, &want, clock, to));
-        Phase::end(Step::Grant(self.core.settled(shard, grant, self.shards)))
     }
 
     /// Makes an expandable segment long enough for the request: PyTorch's `try_allocate_expandable_block`, a step at a
