@@ -170,7 +170,7 @@ impl Run<'_> {
         let (taker, room) = (self.taker(), self.room());
         let way = self.pager().first_way(taker, room)?;
         Some(match way {
-            Way::Job(job) => Phase::Window(Box::new(job), rung).turn(),
+            Way::Job(job) => Phase::Job(Box::new(job), rung).turn(),
             Way::Spoiled(job) => {
                 self.pager().give_up(job);
                 if self.plan.standing.may_repeat() { rung } else { rung.refused() }.turn()
@@ -208,7 +208,7 @@ impl Run<'_> {
     pub(crate) fn waits_queued(&mut self, mut job: Box<Job>, rung: Rung, outcome: Outcome) -> Phase {
         if let Outcome::Waits(tick) = outcome {
             self.pager().note_waits(&mut job, tick);
-            return Phase::Window(job, rung);
+            return Phase::Job(job, rung);
         }
         assert!(
             matches!(outcome, Outcome::Refused | Outcome::Failed),
@@ -225,7 +225,7 @@ impl Run<'_> {
     /// Takes in that the calls of a job were made, or that one failed after those that were `made`.
     pub(crate) fn backed(&mut self, mut job: Box<Job>, rung: Rung, made: &[PageCall], stopped: Option<bool>) -> Phase {
         self.pager().note_calls(&mut job, made);
-        let Some(refused) = stopped else { return Phase::Window(job, rung) };
+        let Some(refused) = stopped else { return Phase::Job(job, rung) };
         let lacks_windows = self.pager().undo(*job);
         if !refused {
             return Phase::Over;

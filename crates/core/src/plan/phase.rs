@@ -143,7 +143,7 @@ impl Rung {
 ///             ├──▶ Asked(Memory) ──▶ Serve ──▶ granted        a plain segment
 ///             ├──▶ Extend ◀──▶ Asked(Pages) ──▶ granted       an expandable segment
 ///             │                └──▶ Undo ──▶ Asked(Pages)     a failed extension is undone
-///             ├──▶ Window ◀──▶ Asked(Waits, Pages) ──▶ granted   `paged`: free blocks, pages, windows
+///             ├──▶ Job ◀──▶ Asked(Waits, Pages) ──▶ granted      `paged`: free blocks, pages, windows
 ///             └──▶ Over                                       refused, served or done
 /// ```
 #[derive(Debug)]
@@ -161,7 +161,7 @@ pub(crate) enum Phase {
     /// A claimed block is to be handed out.
     Serve(BlockId),
     /// A job of `paged` is under way.
-    Window(Box<Job>, Rung),
+    Job(Box<Job>, Rung),
     /// These calls are to take back what was done of an extension, and whether it was refused.
     Undo(Vec<PageCall>, Extension, bool),
     /// The shell was asked for something, and has not answered.
@@ -185,7 +185,7 @@ pub(crate) enum Asked {
     Release { shard: ShardId, slot: Slot, sweep: Box<Sweep> },
     /// To make page calls. Their purpose is apart, as some are long, and phases are moved from hand to hand.
     Pages(Vec<PageCall>, Box<Purpose>),
-    /// To queue device-side waits for a window.
+    /// To queue the device-side waits of a job.
     Waits(Box<Job>, Rung),
 }
 
@@ -332,7 +332,7 @@ pub(crate) enum Purpose {
     Undo(Extension, bool),
     /// Unmapping and releasing the pages of a claimed block, or spare pages; the rest of the sweep follows.
     GiveUp { of: Option<ShardBlock>, sweep: Box<Sweep> },
-    /// Backing a window.
+    /// The page calls of a job.
     Back(Box<Job>, Rung),
     /// Unmapping the pages of windows that end, before the attempt is made again.
     EndWindows(Rung),

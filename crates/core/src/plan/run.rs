@@ -160,7 +160,7 @@ impl Run<'_> {
             Phase::Sweep(sweep) => self.sweep_on(sweep),
             Phase::Extend(block, rung) => self.extend(Some(block), rung),
             Phase::Serve(block) => self.serve(block),
-            Phase::Window(job, rung) => self.back_window(job, rung),
+            Phase::Job(job, rung) => self.back_window(job, rung),
             Phase::Undo(calls, extension, refused) => Phase::call(calls, Purpose::Undo(extension, refused)),
             Phase::Asked(asked) => panic!("the outcome of the last step was not told: {asked:?}"),
             Phase::Over => Phase::end(Step::Done),
@@ -230,7 +230,7 @@ impl Run<'_> {
                 let shard = self.plan.request.allocation().shard;
                 self.shards.with(shard, |shard| shard.memory.unclaim(block, self.plan.request.clocks));
             }
-            Phase::Window(job, _) => self.pager().give_up(*job),
+            Phase::Job(job, _) => self.pager().give_up(*job),
             // What is half-done is undone, and then the plan is over.
             Phase::Undo(calls, extension, _) => return Phase::Undo(calls, extension, false),
             Phase::Asked(asked) => panic!("a plan is given up before the outcome of its step was told: {asked:?}"),
