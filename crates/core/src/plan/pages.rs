@@ -192,7 +192,7 @@ impl Run<'_> {
     }
 
     /// Has a job go on: its waits are queued, then its page calls made, then the block is handed out.
-    pub(crate) fn back_window(&mut self, mut job: Box<Job>, rung: Rung) -> Turned {
+    pub(crate) fn work_on(&mut self, mut job: Box<Job>, rung: Rung) -> Turned {
         if let Some(points) = job.waits() {
             let step = Step::StreamWait { stream: job.taker.by.stream, points };
             return Asked::Waits(job, rung).by(step);

@@ -160,7 +160,7 @@ impl Run<'_> {
             Phase::Sweep(sweep) => self.sweep_on(sweep),
             Phase::Extend(block, rung) => self.extend(Some(block), rung),
             Phase::Serve(block) => self.serve(block),
-            Phase::Job(job, rung) => self.back_window(job, rung),
+            Phase::Job(job, rung) => self.work_on(job, rung),
             Phase::Undo(calls, extension, refused) => Phase::call(calls, Purpose::Undo(extension, refused)),
             Phase::Asked(asked) => panic!("the outcome of the last step was not told: {asked:?}"),
             Phase::Over => Phase::end(Step::Done),
