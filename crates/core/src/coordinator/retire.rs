@@ -100,7 +100,7 @@ impl Coordinator {
             }
         }
         if self.facts.reuse != Reuse::InOrder {
-            self.settle_homes(clocks, shards);
+            self.retire_own(clocks, shards);
         }
     }
 
@@ -109,11 +109,12 @@ impl Coordinator {
         u64::from(self.settings.planted().is(Plant::OffByOneTick))
     }
 
-    fn settle_homes(&mut self, clocks: [u64; 2], shards: &mut dyn Shards) {
+    /// Retires the blocks of all shards that wait for their shard's own stream, as far as that has come.
+    fn retire_own(&mut self, clocks: [u64; 2], shards: &mut dyn Shards) {
         for id in self.shard_ids() {
             let usable = self.pending.reached(self.stream_of(id));
             // Garbage collection's clock differs by side; blocks that settle take the large one's, the only one read.
-            if shards.with(id, |shard| shard.settle_home(usable, clocks[1])) {
+            if shards.with(id, |shard| shard.retire_own(usable, clocks[1])) {
                 self.settle(id, shards);
             }
         }

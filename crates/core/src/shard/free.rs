@@ -195,9 +195,9 @@ impl Shard {
         self.settling.insert(at, (tick, id));
     }
 
-    /// Retires the blocks whose home stream has advanced far enough. Returns whether room for a peak ran out.
+    /// Retires the blocks whose own stream has advanced far enough. Returns whether room for a peak ran out.
     #[cold]
-    pub(crate) fn settle_home(&mut self, usable: Tick, clock: u64) -> bool {
+    pub(crate) fn retire_own(&mut self, usable: Tick, clock: u64) -> bool {
         let mut unsettled = false;
         while let Some(&(tick, id)) = self.settling.front() {
             if tick > usable {

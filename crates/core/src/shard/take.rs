@@ -49,7 +49,7 @@ impl Shard {
         if self.memory.rules.moves_pages {
             return self.find_at_home(want, clock, by);
         }
-        if !self.settling.is_empty() && self.settle_home(by.usable, clock) {
+        if !self.settling.is_empty() && self.retire_own(by.usable, clock) {
             // A peak has to be settled first. The path of a miss does that and searches again.
             return None;
         }
