@@ -219,7 +219,7 @@ mod tests {
 
     impl Shard {
         /// Returns the free blocks of the large side by place.
-        pub(crate) fn tiles_now(&self) -> Vec<Tile> {
+        pub(crate) fn free_blocks_now(&self) -> Vec<Tile> {
             self.memory.list_after(&ByPlace::default()).blocks().map(|id| self.memory.tile(id)).collect()
         }
     }
@@ -233,7 +233,7 @@ mod tests {
 
     fn listed_bytes(shard: &mut Shard) -> u64 {
         shard.memory.list_by_place();
-        shard.memory.tiles_by_place().map(|tile| tile.end - tile.begin).sum()
+        shard.memory.free_blocks_by_place().map(|tile| tile.end - tile.begin).sum()
     }
 
     /// What is told of a part of a free block is of that part, and what is told of all of it is what a look at its
@@ -242,7 +242,7 @@ mod tests {
     fn a_part_of_a_free_block_has_its_own_pages() {
         let (mut shard, ..) = with_gaps(&[4, 4, 8]);
         assert_eq!(listed_bytes(&mut shard), 12 * MIB);
-        let tiles: Vec<_> = shard.memory.tiles_by_place().collect();
+        let tiles: Vec<_> = shard.memory.free_blocks_by_place().collect();
         for tile in &tiles {
             let unlisted = Tile { number: None, ..*tile };
             assert_eq!(ends_in(&shard, tile), ends_in(&shard, &unlisted), "{tile:?}");
@@ -264,7 +264,11 @@ mod tests {
         shard.tidied();
         assert_eq!(listed_bytes(&mut shard), 12 * MIB);
         assert!(
-            shard.memory.tiles_by_place().map(|tile| (tile.begin, tile.end)).eq([(0, 4 * MIB), (8 * MIB, 16 * MIB)])
+            shard
+                .memory
+                .free_blocks_by_place()
+                .map(|tile| (tile.begin, tile.end))
+                .eq([(0, 4 * MIB), (8 * MIB, 16 * MIB)])
         );
     }
 
@@ -287,7 +291,7 @@ mod tests {
             shard.tidied();
             shard.memory.check_by_place();
             shard.memory.list_by_place();
-            most = most.max(shard.memory.tiles_by_place().count());
+            most = most.max(shard.memory.free_blocks_by_place().count());
         }
         assert!(most > 6, "{most} free blocks at most");
     }
@@ -297,14 +301,14 @@ mod tests {
     fn where_a_page_went_away_the_pages_are_found_anew() {
         let (mut shard, slot, _) = with_gaps(&[4, 4]);
         shard.memory.list_by_place();
-        let tile = shard.memory.tiles_by_place().next().expect("4 MiB are free");
+        let tile = shard.memory.free_blocks_by_place().next().expect("4 MiB are free");
         let (at, mapping) =
             shard.memory.segments[slot].mappings.over(tile.begin, tile.end).next().expect("it has a page");
         let place = Place { shard: shard.id(), slot, offset: at };
         shard.memory.page_unmapped(place, mapping.page);
         shard.memory.page_mapped(place, Mapping { page: PageId(77), ..mapping });
         shard.memory.list_by_place();
-        let tile = shard.memory.tiles_by_place().next().expect("they still are");
+        let tile = shard.memory.free_blocks_by_place().next().expect("they still are");
         assert_eq!(ends_in(&shard, &tile)[0].0, 77);
     }
 }

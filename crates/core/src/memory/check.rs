@@ -70,7 +70,7 @@ impl Memory {
     fn check_tiling(&self, slot: Slot) -> usize {
         let segment = &self.segments[slot];
         let (mut end, mut prev, mut count) = (0, BlockId::NONE, 0);
-        for id in self.tiles(slot) {
+        for id in self.blocks_in(slot) {
             let block = &self.blocks[id];
             assert_eq!(
                 (block.offset, block.prev, block.slot),
@@ -144,7 +144,7 @@ impl Memory {
     fn check_guards(&self) {
         self.guards.check();
         for (slot, part) in self.guards.all() {
-            for id in self.tiles(slot) {
+            for id in self.blocks_in(slot) {
                 let block = &self.blocks[id];
                 if block.offset < part.end && block.end() > part.begin {
                     let is_marked = block.state == State::Free && block.used_elsewhere;

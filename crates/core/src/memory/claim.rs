@@ -333,7 +333,7 @@ pub(crate) struct Claimed {
 impl Memory {
     /// Returns the free blocks of the large side, by slot and offset, as they were when they were
     /// [listed](Self::list_by_place) last.
-    pub(crate) fn tiles_by_place(&self) -> impl Iterator<Item = Tile> {
+    pub(crate) fn free_blocks_by_place(&self) -> impl Iterator<Item = Tile> {
         (0..).zip(self.by_place.blocks()).map(|(number, block)| Tile { number: Some(number), ..self.tile(block) })
     }
 
@@ -346,12 +346,12 @@ impl Memory {
     }
 
     /// Returns the free blocks of the large side with at least `bytes` bytes, the smallest first.
-    pub(crate) fn tiles_at_least(&self, bytes: u64) -> impl Iterator<Item = Tile> {
-        self.tiles_in(&self.pools[Side::Large.index()].free, bytes)
+    pub(crate) fn free_blocks_at_least(&self, bytes: u64) -> impl Iterator<Item = Tile> {
+        self.free_blocks_in(&self.pools[Side::Large.index()].free, bytes)
     }
 
     /// Returns the free blocks of an index that have pages. What is free in a segment is not claimed in part.
-    pub(crate) fn tiles_in(&self, index: &FreeIndex, bytes: u64) -> impl Iterator<Item = Tile> {
+    pub(crate) fn free_blocks_in(&self, index: &FreeIndex, bytes: u64) -> impl Iterator<Item = Tile> {
         let free = index.iter_from(bytes);
         let fits = move |id: &BlockId| self.blocks[*id].size >= bytes && self.blocks[*id].expandable;
         free.filter(fits).map(|id| self.tile(id))
@@ -359,7 +359,7 @@ impl Memory {
 
     /// Returns the free blocks of the large side that have a whole slab, the smallest first.
     pub(crate) fn slabs(&self) -> impl Iterator<Item = Tile> {
-        self.tiles_at_least(self.rules.slab).filter(|tile| self.slab_in(tile.range()).is_some())
+        self.free_blocks_at_least(self.rules.slab).filter(|tile| self.slab_in(tile.range()).is_some())
     }
 
     /// Returns whether a block is free on a side.

@@ -187,7 +187,7 @@ impl Memory {
     }
 
     /// The blocks of a segment in order of their offsets.
-    pub(crate) fn tiles(&self, slot: Slot) -> impl Iterator<Item = BlockId> {
+    pub(crate) fn blocks_in(&self, slot: Slot) -> impl Iterator<Item = BlockId> {
         let first = Some(self.segments[slot].first);
         core::iter::successors(first, |&id| self.blocks[id].next.some())
     }

@@ -207,7 +207,7 @@ impl Pager<'_> {
     pub(crate) fn tiles_of(&mut self, taker: Taker, latest: When) -> Tiles {
         let all = self.shards.with(taker.shard, |shard| {
             shard.memory.list_by_place();
-            let tiles = shard.memory.tiles_by_place();
+            let tiles = shard.memory.free_blocks_by_place();
             let mut all = Vec::with_capacity(tiles.size_hint().1.unwrap_or(0));
             for tile in tiles {
                 if !tile.is_marked && self.core.pending.is_reached(tile.point) {

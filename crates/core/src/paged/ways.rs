@@ -180,7 +180,7 @@ impl Pager<'_> {
     pub(crate) fn block_way(&mut self, taker: Taker, latest: When, soonest: bool) -> Option<Way> {
         let want = taker.want;
         let tile = self.shards.with(taker.shard, |shard| {
-            let tiles = shard.memory.tiles_at_least(want.rounded).take(LOOKS_MAX);
+            let tiles = shard.memory.free_blocks_at_least(want.rounded).take(LOOKS_MAX);
             let look = taker.on(self.core, shard);
             let mut parts = tiles.filter_map(|tile| look.first_part(latest, &tile, want.rounded));
             match latest {
@@ -198,7 +198,7 @@ impl Pager<'_> {
         let tile = self.shards.with(taker.shard, |shard| {
             let memory = &shard.memory;
             let own = memory.slabs.of(taker.by.stream).into_iter();
-            let small = own.flat_map(|index| memory.tiles_in(index, taker.want.rounded)).take(LOOKS_MAX);
+            let small = own.flat_map(|index| memory.free_blocks_in(index, taker.want.rounded)).take(LOOKS_MAX);
             taker.on(self.core, shard).small_part(latest, small.chain(memory.slabs().take(LOOKS_MAX)))
         })?;
         Some(self.take(&tile, Side::Small, taker))
@@ -209,7 +209,7 @@ impl Pager<'_> {
     pub(crate) fn other_slab_way(&mut self, taker: Taker) -> Option<Way> {
         let tile = self.shards.with(taker.shard, |shard| {
             let memory = &shard.memory;
-            let small = memory.slabs.each().flat_map(|index| memory.tiles_in(index, taker.want.rounded));
+            let small = memory.slabs.each().flat_map(|index| memory.free_blocks_in(index, taker.want.rounded));
             taker.on(self.core, shard).small_part(When::BehindWait, small)
         })?;
         Some(self.take(&tile, Side::Small, taker))

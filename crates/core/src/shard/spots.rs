@@ -184,8 +184,9 @@ impl Shard {
     /// Returns the live blocks by place, each with the memory of other places that it has.
     pub(crate) fn live_by_place(&self) -> Vec<(BlockId, Vec<BlockId>)> {
         let slots = self.memory.segments.iter().map(|(slot, _)| slot);
-        let live =
-            slots.flat_map(|slot| self.memory.tiles(slot)).filter(|&id| self.memory.blocks[id].state == State::Live);
+        let live = slots
+            .flat_map(|slot| self.memory.blocks_in(slot))
+            .filter(|&id| self.memory.blocks[id].state == State::Live);
         live.map(|id| (id, self.pieces_of(id))).collect()
     }
 

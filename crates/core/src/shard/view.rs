@@ -108,7 +108,7 @@ impl Shard {
 
     fn segment_view(&self, slot: Slot) -> SegmentView {
         let segment = &self.memory.segments[slot];
-        let blocks = self.memory.tiles(slot).map(|id| {
+        let blocks = self.memory.blocks_in(slot).map(|id| {
             let block = &self.memory.blocks[id];
             let (state, requested) = match block.state {
                 State::Live => (BlockState::ActiveAllocated, block.requested),

@@ -93,7 +93,7 @@ pub(crate) fn with_gaps(blocks: &[u64]) -> (Shard, Slot, Vec<BlockId>) {
 }
 
 fn free_places(shard: &Shard) -> Vec<(u64, u64)> {
-    shard.tiles_now().iter().map(|tile| (tile.begin / MIB, tile.end / MIB)).collect()
+    shard.free_blocks_now().iter().map(|tile| (tile.begin / MIB, tile.end / MIB)).collect()
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_part_of_a_free_block_goes_away_and_comes_home() {
         assert_eq!(free_places(&shard), left);
         shard.memory.comes_home(part, point(0, 7), &Points::default(), 0);
         settle(&mut shard);
-        let tiles = shard.tiles_now();
+        let tiles = shard.free_blocks_now();
         assert_eq!(tiles.len(), 1, "it has joined: {tiles:?}");
         assert_eq!((tiles[0].end, tiles[0].point), (4 * MIB, point(0, 7)));
     }

@@ -56,7 +56,7 @@ fn open(shard: &mut Shard, head: BlockId, offset: u64, parts: &[(BlockId, u64, u
 }
 
 fn free_places(shard: &Shard) -> Vec<(u64, u64)> {
-    shard.tiles_now().iter().map(|tile| (tile.begin / MIB, tile.end / MIB)).collect()
+    shard.free_blocks_now().iter().map(|tile| (tile.begin / MIB, tile.end / MIB)).collect()
 }
 
 /// Returns the vacant addresses, as offset and length in MiB.
@@ -115,7 +115,7 @@ fn the_memory_of_a_window_is_home_once_it_is_freed() {
         assert_eq!((grant.slot, grant.offset, grant.size), (slot, 0, 10 * MIB));
         assert_eq!(free_places(&shard), []);
         free(&mut shard, grant.block, tick);
-        let uses: Vec<_> = shard.tiles_now().iter().map(|tile| tile.point.tick).collect();
+        let uses: Vec<_> = shard.free_blocks_now().iter().map(|tile| tile.point.tick).collect();
         assert_eq!((free_places(&shard), uses), (vec![(0, 4), (6, 12)], vec![Tick(tick); 2]));
         assert!(shard.memory.is_idle_window(window, 10 * MIB));
     }
@@ -255,7 +255,7 @@ fn what_others_did_in_a_window_guards_its_memory() {
     let points =
         |tile: &crate::memory::Tile| shard.memory.guards.points_of(&shard.memory.blocks[tile.block]).into_vec();
     let both = vec![at(1, 7), at(0, 9)];
-    assert_eq!(shard.tiles_now().iter().map(points).collect::<Vec<_>>(), [both.clone(), both.clone()]);
+    assert_eq!(shard.free_blocks_now().iter().map(points).collect::<Vec<_>>(), [both.clone(), both.clone()]);
     assert_eq!(shard.panes.points(window).collect::<Vec<_>>(), both);
 }
 
