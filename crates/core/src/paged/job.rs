@@ -1,17 +1,19 @@
 //! What one attempt does once its way is chosen: it claims what the way needs, has waits queued and page calls made,
-//! books what each call has changed, and hands the block out.
+//! books what each call has changed, and hands the block out. Of a window that it makes or lengthens is kept what is
+//! mapped, even if the job fails.
 
 use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId, Tick};
 
 use super::Pager;
+use super::gather::{FreeEnd, Gathered};
 use super::taker::{Stretch, Taker, Tiles, When};
 use crate::block::LastUse;
-use crate::books::{Addresses, PageCall, Part, Points};
+use crate::books::{Addresses, PageCall, Part, Points, WindowPart};
 use crate::coordinator::Shards;
 use crate::ids::{BlockId, PageId, Place, ShardId, Side, Slot};
-use crate::memory::{Claimed, Ground, Growth};
+use crate::memory::{Claimed, Ground, Growth, Vacant};
 use crate::segment::Role;
 use crate::shard::{Grant, NewUser};
 use crate::size::Want;
@@ -191,6 +193,57 @@ impl Pager<'_> {
         true
     }
 
+    /// Claims addresses for the memory of a job: for a new window over what is gathered and new pages, or for what goes
+    /// behind the last bytes of a kept window.
+    ///
+    /// # Panics
+    ///
+    /// If there are not enough.
+    pub(crate) fn claim_addresses_for(&mut self, job: &mut Job, gathered: &Gathered) {
+        let shard = job.taker.shard;
+        let nowhere = Place { shard, slot: Slot(0), offset: 0 };
+        let (added, behind) = gathered.added();
+        let mut parts = self.parts_of(added, nowhere);
+        let front = match (gathered.rear, added.first(), parts.first()) {
+            (None, Some(stretch), Some(part)) => stretch.home.offset - part.home.offset,
+            _ => 0,
+        };
+        if let Some(grown) = &mut job.growth {
+            (grown.bytes, grown.is_last_behind) = (gathered.missing, gathered.is_last_behind);
+            parts.extend(grown.parts(shard));
+        }
+        parts.extend(self.parts_of(behind, nowhere));
+        let length: u64 = parts.iter().map(|part| part.bytes).sum();
+        let (rear, Vacant { block, slot, offset }) = match gathered.rear {
+            None => {
+                let addresses = self.shards.with(shard, |shard| shard.memory.claim_vacant(length));
+                (None, addresses.unwrap_or_else(|| panic!("no {length} bytes of addresses for a window")))
+            }
+            Some(FreeEnd { window: id, bytes, .. }) => {
+                self.core.paging.windows.note_use(id);
+                let window = &self.core.paging.windows[id];
+                let (end, slot) = (window.end(), window.begin().slot);
+                let Some(last) = window.parts.last().map(|part| part.at) else { panic!("window {} is empty", id.0) };
+                self.shards.with(shard, |shard| {
+                    let Some(block) = shard.memory.room_behind(window.head, end) else {
+                        panic!("no room behind {last:?}")
+                    };
+                    let room = shard.size_of(block);
+                    assert!(length <= room, "{length} bytes of addresses behind {last:?}, where {room} are vacant");
+                    shard.memory.claim_addresses(block, length);
+                    let run = shard.memory.claim_run(window.head, end - bytes, bytes);
+                    (Some(Rear { run, last }), Vacant { block, slot, offset: end })
+                })
+            }
+        };
+        let mut at = offset;
+        for part in &mut parts {
+            part.at = Place { shard, slot, offset: at };
+            at += part.bytes;
+        }
+        job.target = Target::Window(Making { rear, block, front, parts });
+    }
+
     /// Claims free memory. Returns whether all of it could be claimed: another thread may have taken some of it. What
     /// could be claimed is in the job.
     pub(crate) fn claim_stretches(&mut self, job: &mut Job, stretches: &[Stretch], tiles: &Tiles) -> bool {
@@ -333,6 +386,30 @@ impl Pager<'_> {
         self.core.settled(shard, grant, self.shards)
     }
 
+    /// Notes that a window is made or lengthened, and returns the claimed part of it that the request gets.
+    fn made(&mut self, shard: ShardId, making: Making) -> BlockId {
+        let Making { rear, block, front, parts } = making;
+        match rear {
+            Some(Rear { run, last }) => {
+                self.lengthen(last, parts);
+                self.shards.with(shard, |shard| shard.memory.absorb(run, block));
+                run
+            }
+            None => {
+                self.core.paging.windows.insert(shard, block, parts);
+                self.shards.with(shard, |shard| shard.panes.begin(&mut shard.memory, block, front))
+            }
+        }
+    }
+
+    /// Adds pages to the window whose last page is mapped at a place.
+    fn lengthen(&mut self, last: Place, parts: Vec<Part>) {
+        let Some(WindowPart { window: id, .. }) = self.core.paging.windows.at(last) else {
+            panic!("no window ends at {last:?}")
+        };
+        self.core.paging.windows.lengthen(id, parts);
+    }
+
     /// Gives up a job: what has arrived at home stays as free memory, and claims go back.
     fn put_back(&mut self, job: Job) {
         let Taker { shard, clocks, .. } = job.taker;
@@ -359,6 +436,28 @@ impl Pager<'_> {
                 ground.before.into_iter().for_each(|before| s.memory.give_back(before, clocks));
                 s.memory.keep_backed(ground.gap, backed, LastUse::NEVER, clocks);
             });
+        }
+    }
+
+    /// Gives up the addresses of a window. The pages that are mapped there already are kept.
+    fn unmake(&mut self, shard: ShardId, making: Making) {
+        let Making { rear, block, front, mut parts } = making;
+        let mapped = parts.iter().take_while(|part| self.core.pages[part.page].windows.contains(&part.at)).count();
+        parts.truncate(mapped);
+        let bytes = parts.iter().map(|part| part.bytes).sum();
+        let is_kept = self.shards.with(shard, |shard| {
+            rear.iter().for_each(|rear| shard.panes.unclaim_run(&mut shard.memory, rear.run));
+            shard.memory.keep_mapped(block, bytes)
+        });
+        if is_kept {
+            let run = match &rear {
+                Some(Rear { last, .. }) => {
+                    self.lengthen(*last, parts);
+                    block
+                }
+                None => self.made(shard, Making { rear: None, block, front, parts }),
+            };
+            self.shards.with(shard, |shard| shard.panes.unclaim_run(&mut shard.memory, run));
         }
     }
 

@@ -1,15 +1,13 @@
-//! Windows: those that are kept and could serve a request again, those that a job makes or lengthens, of which is kept
-//! what is mapped even if the job fails, and those that end or lose pages.
+//! Kept windows: those that could serve a request again or be lengthened, and those that end or lose pages.
 
 use alloc::vec::Vec;
 
 use super::Pager;
-use super::gather::{FreeEnd, Gathered};
+use super::gather::FreeEnd;
 use super::idle::{Found, IdlePages, Run, memory_of};
-use super::job::{Job, Making, Rear, Target};
 use crate::books::{PageCall, Part, WindowPart};
-use crate::ids::{BlockId, PageId, Place, ShardBlock, ShardId, Slot, WindowId};
-use crate::memory::{TakenOut, Vacant};
+use crate::ids::{PageId, ShardBlock, ShardId, WindowId};
+use crate::memory::TakenOut;
 
 impl Pager<'_> {
     /// Returns a part of a kept window of a shard that is long enough and whose memory is free, in the oldest window
@@ -46,103 +44,6 @@ impl Pager<'_> {
             }
         });
         best
-    }
-
-    /// Claims addresses for the memory of a job: for a new window over what is gathered and new pages, or for what goes
-    /// behind the last bytes of a kept window.
-    ///
-    /// # Panics
-    ///
-    /// If there are not enough.
-    pub(crate) fn claim_addresses_for(&mut self, job: &mut Job, gathered: &Gathered) {
-        let shard = job.taker.shard;
-        let nowhere = Place { shard, slot: Slot(0), offset: 0 };
-        let (added, behind) = gathered.added();
-        let mut parts = self.parts_of(added, nowhere);
-        let front = match (gathered.rear, added.first(), parts.first()) {
-            (None, Some(stretch), Some(part)) => stretch.home.offset - part.home.offset,
-            _ => 0,
-        };
-        if let Some(grown) = &mut job.growth {
-            (grown.bytes, grown.is_last_behind) = (gathered.missing, gathered.is_last_behind);
-            parts.extend(grown.parts(shard));
-        }
-        parts.extend(self.parts_of(behind, nowhere));
-        let length: u64 = parts.iter().map(|part| part.bytes).sum();
-        let (rear, Vacant { block, slot, offset }) = match gathered.rear {
-            None => {
-                let addresses = self.shards.with(shard, |shard| shard.memory.claim_vacant(length));
-                (None, addresses.unwrap_or_else(|| panic!("no {length} bytes of addresses for a window")))
-            }
-            Some(FreeEnd { window: id, bytes, .. }) => {
-                self.core.paging.windows.note_use(id);
-                let window = &self.core.paging.windows[id];
-                let (end, slot) = (window.end(), window.begin().slot);
-                let Some(last) = window.parts.last().map(|part| part.at) else { panic!("window {} is empty", id.0) };
-                self.shards.with(shard, |shard| {
-                    let Some(block) = shard.memory.room_behind(window.head, end) else {
-                        panic!("no room behind {last:?}")
-                    };
-                    let room = shard.size_of(block);
-                    assert!(length <= room, "{length} bytes of addresses behind {last:?}, where {room} are vacant");
-                    shard.memory.claim_addresses(block, length);
-                    let run = shard.memory.claim_run(window.head, end - bytes, bytes);
-                    (Some(Rear { run, last }), Vacant { block, slot, offset: end })
-                })
-            }
-        };
-        let mut at = offset;
-        for part in &mut parts {
-            part.at = Place { shard, slot, offset: at };
-            at += part.bytes;
-        }
-        job.target = Target::Window(Making { rear, block, front, parts });
-    }
-
-    /// Notes that a window is made or lengthened, and returns the claimed part of it that the request gets.
-    pub(crate) fn made(&mut self, shard: ShardId, making: Making) -> BlockId {
-        let Making { rear, block, front, parts } = making;
-        match rear {
-            Some(Rear { run, last }) => {
-                self.lengthen(last, parts);
-                self.shards.with(shard, |shard| shard.memory.absorb(run, block));
-                run
-            }
-            None => {
-                self.core.paging.windows.insert(shard, block, parts);
-                self.shards.with(shard, |shard| shard.panes.begin(&mut shard.memory, block, front))
-            }
-        }
-    }
-
-    /// Adds pages to the window whose last page is mapped at a place.
-    fn lengthen(&mut self, last: Place, parts: Vec<Part>) {
-        let Some(WindowPart { window: id, .. }) = self.core.paging.windows.at(last) else {
-            panic!("no window ends at {last:?}")
-        };
-        self.core.paging.windows.lengthen(id, parts);
-    }
-
-    /// Gives up the addresses of a window. The pages that are mapped there already are kept.
-    pub(crate) fn unmake(&mut self, shard: ShardId, making: Making) {
-        let Making { rear, block, front, mut parts } = making;
-        let mapped = parts.iter().take_while(|part| self.core.pages[part.page].windows.contains(&part.at)).count();
-        parts.truncate(mapped);
-        let bytes = parts.iter().map(|part| part.bytes).sum();
-        let is_kept = self.shards.with(shard, |shard| {
-            rear.iter().for_each(|rear| shard.panes.unclaim_run(&mut shard.memory, rear.run));
-            shard.memory.keep_mapped(block, bytes)
-        });
-        if is_kept {
-            let run = match &rear {
-                Some(Rear { last, .. }) => {
-                    self.lengthen(*last, parts);
-                    block
-                }
-                None => self.made(shard, Making { rear: None, block, front, parts }),
-            };
-            self.shards.with(shard, |shard| shard.panes.unclaim_run(&mut shard.memory, run));
-        }
     }
 
     /// Ends windows of the shards that are asked, those first that were not used for longest, until the addresses that
