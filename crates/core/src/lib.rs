@@ -6,7 +6,6 @@ extern crate alloc;
 
 mod block;
 mod books;
-pub mod conf;
 mod coordinator;
 mod governor;
 mod ids;

@@ -1,4 +1,4 @@
-//! The settings of an allocator: plain data, filled from code or by the [configuration parser](crate::conf).
+//! The settings of an allocator: plain data, filled from code or from a configuration text.
 //!
 //! The policies: the rules for where blocks are placed and what is kept.
 //!
@@ -471,7 +471,7 @@ pub enum PolicyName {
 
 impl PolicyName {
     /// All names.
-    pub(crate) const ALL: [PolicyName; 3] = [PolicyName::Classic, PolicyName::Direct, PolicyName::Paged];
+    pub const ALL: [PolicyName; 3] = [PolicyName::Classic, PolicyName::Direct, PolicyName::Paged];
 
     /// Returns the name.
     pub const fn as_str(self) -> &'static str {

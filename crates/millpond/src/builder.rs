@@ -1,13 +1,13 @@
 //! The configuration of an allocator.
 
 use millpond_backend::{Backend, Caps, ClassId};
-use millpond_core::conf::{self, ConfError};
 use millpond_core::settings::{Options, Scrub, Settings};
 use millpond_core::{Coordinator, DeviceFacts};
 #[cfg(feature = "tracing")]
 use tracing::warn;
 
 use crate::allocator::Allocator;
+use crate::conf::{self, ConfError};
 use crate::error::BuildError;
 use crate::scrub;
 use crate::state::State;

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use millpond_backend::{BackendError, Fault, Point, StreamId, Tick};
-use millpond_core::conf::ConfError;
 use millpond_core::settings::SettingError;
 use millpond_core::{Obstacle, PoolId, Report};
 
+use crate::conf::ConfError;
 use crate::text::format_bytes;
 
 pub(crate) mod explain;

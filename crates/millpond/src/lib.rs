@@ -6,6 +6,7 @@ mod bond;
 mod buffer;
 mod builder;
 mod close;
+pub mod conf;
 mod created;
 mod drive;
 mod error;
@@ -54,7 +55,7 @@ pub use millpond_core::stats;
 pub use millpond_core::stats::{MemoryStats, PageStats, PinnedBy, PoolStats, Sharing, SlackStats};
 pub use millpond_core::{
     BlockState, BlockView, Checkpoint, FreeRange, Obstacle, Pin, PoolId, Relief, Report, SegmentId, SegmentView, Side,
-    WasteLedger, conf, settings,
+    WasteLedger, settings,
 };
 #[cfg(feature = "plant")]
 pub use millpond_core::{looks, plant};

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use millpond_core::conf;
+use millpond::conf;
 
 fuzz_target!(|text: &str| {
     match conf::parse(text) {

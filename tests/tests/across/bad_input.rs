@@ -1,7 +1,7 @@
 //! Malformed inputs of the three parsers: each is refused at the right place with the right words.
 
+use millpond::conf;
 use millpond_conformance::golden::Recording;
-use millpond_core::conf;
 use millpond_core::stats::MemoryStats;
 use millpond_trace::Trace;
 

@@ -25,7 +25,7 @@ pub struct Recording {
     pub name: String,
     /// The seed of its operations.
     pub seed: u64,
-    /// The allocator's configuration, in the grammar of `millpond_core::conf`.
+    /// The allocator's configuration, in the grammar of `millpond::conf`.
     pub conf: String,
     /// The most bytes that the allocator may reserve; `None` where only the device limits it.
     pub limit_bytes: Option<u64>,

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use millpond::conf;
 use millpond::text::format_bytes;
 use millpond::{Allocator, Buffer, BuildError, Error, OutOfMemory, SegmentView, Side, Stream};
 use millpond_backend::StreamId;
-use millpond_core::conf;
 use millpond_sim::{CostModel, Sim};
 
 use super::{BlockRow, BlockState, Op, OpKind, Recording, SegmentRow};

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use millpond_backend::{Backend, ClassId, StreamId};
 use millpond_core::settings::{Options, Settings};
-use millpond_core::{BlockState, BlockView, PoolId, SegmentId, SegmentView, Shards, Side, conf};
+use millpond_core::{BlockState, BlockView, PoolId, SegmentId, SegmentView, Shards, Side};
 
 use crate::allocator::Allocator;
+use crate::conf;
 use crate::notes::note::{Note, NoteState};
 use crate::notes::ring::Mark;
 use crate::observe::history::History;

@@ -1,9 +1,5 @@
 //! The step from text to pairs of words: separators and brackets, without meanings.
 
-use alloc::format;
-use alloc::string::String;
-use alloc::vec::Vec;
-
 use super::error::{ConfError, ConfErrorKind as Kind, shorten};
 
 /// A word, and the position in bytes where it begins.

@@ -1,8 +1,5 @@
 //! The errors that a configuration text can have.
 
-use alloc::string::{String, ToString};
-use alloc::vec::Vec;
-
 /// An error in a configuration text, with its position.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("at byte {position}: {kind}")]
@@ -155,6 +152,6 @@ pub enum ConfErrorKind {
 pub(super) fn shorten(word: &str) -> String {
     match word.char_indices().nth(40) {
         None => word.to_string(),
-        Some((end, _)) => alloc::format!("{}...", &word[..end]),
+        Some((end, _)) => format!("{}...", &word[..end]),
     }
 }

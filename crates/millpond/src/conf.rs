@@ -9,7 +9,7 @@
 //! does not have are accepted, their values are checked, and they are reported in [`Parsed::ignored`].
 //!
 //! ```
-//! use millpond_core::conf;
+//! use millpond::conf;
 //!
 //! let options = conf::parse("max_split_size_mb:64, roundup_power2_divisions:[256:1,512:2,>:8]").unwrap();
 //! assert_eq!(options.rest.max_split_bytes, Some(64 << 20));
@@ -25,15 +25,11 @@ mod keys;
 #[cfg(test)]
 mod tests;
 
-use alloc::string::String;
-use alloc::vec::Vec;
-use alloc::{format, vec};
-
 pub use error::{ConfError, ConfErrorKind};
 pub use keys::names as keys;
 
-use crate::settings::{Divisions, Growth, Options, Settings};
-use crate::units::MIB;
+use millpond_core::settings::{Divisions, Growth, Options, Settings};
+use millpond_core::units::MIB;
 
 /// The content of a configuration text.
 #[derive(Clone, PartialEq, Debug)]

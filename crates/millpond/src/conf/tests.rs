@@ -1,12 +1,9 @@
 //! Tests of the grammar, key by key, and of the way back to text.
 
-use alloc::format;
-use alloc::string::{String, ToString};
+use millpond_core::settings::{Choice, PolicyName, Scrub};
 
 use super::error::ConfErrorKind as Kind;
 use super::*;
-use crate::settings::{Choice, Divisions, Growth, Options, PolicyName, Scrub, Settings};
-use crate::units::MIB;
 
 fn divisions(list: &str) -> [u64; 16] {
     parse(&format!("roundup_power2_divisions:{list}")).unwrap().rest.divisions.0
@@ -134,7 +131,7 @@ fn messages_name_value_position_and_what_is_accepted() {
     let unknown = message("max_split:8");
     assert!(unknown.starts_with("at byte 0: unknown key `max_split`; the keys are backend, "), "{unknown}");
     assert!(unknown.ends_with(", throw_on_cudamalloc_oom"), "{unknown}");
-    let long: String = core::iter::repeat_n('ä', 1000).collect();
+    let long: String = std::iter::repeat_n('ä', 1000).collect();
     assert!(message(&long).len() < 250, "{}", message(&long));
 }
 

@@ -1,12 +1,11 @@
 //! The keys of the configuration, each with its names and what sets it, and the steps from words to values and options.
 
-use alloc::vec::Vec;
+use millpond_core::settings::{Divisions, Growth, Options, PolicyName, Scrub};
+use millpond_core::units::{MIB, REQUEST_BYTES_MAX};
 
 use super::Parsed;
 use super::error::{ConfError, ConfErrorKind as Kind, shorten};
 use super::grammar::{Given, Pair, Value, Word};
-use crate::settings::{Divisions, Growth, Options, PolicyName, Scrub};
-use crate::units::{MIB, REQUEST_BYTES_MAX};
 
 /// A key of the configuration.
 struct Key {
