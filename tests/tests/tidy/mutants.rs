@@ -57,7 +57,7 @@ fn every_file_with_such_a_rule_has_its_faults() {
         ("coordinator", &["checkpoint", "pools", "retire", "stats"]),
         ("plan", &["ladder", "mod", "pages", "phase", "refusal", "run", "segments", "sweep"]),
         ("paged", &["gather", "idle", "job", "kept", "taker", "ways"]),
-        ("governor", &["pace", "sizes"]),
+        ("governor", &["balanced", "pace", "sizes"]),
         ("memory", &["claim", "extend", "foreign", "guards", "home", "join", "mod", "seen"]),
         ("shard", &["free", "mod", "put_off", "snug", "spots", "take", "view"]),
     ];

@@ -15,75 +15,45 @@ const MOST_BYTES: u64 = 64 * MIB;
 /// The number of bytes that count as live besides those that are, where pages are created before free memory is
 /// gathered: a small program would gather for every request otherwise. At the default slack they allow 8 MiB.
 const LIVE_BESIDES: u64 = 400 * MIB;
-/// The number of bytes that may be reserved beyond half as much again as was ever live, rather than that a stream waits
-/// for another one.
-const IN_FLIGHT_BYTES: u64 = 8 * MIB;
-/// The number of bytes that may be reserved beyond the most that was ever live, rather than that a stream waits for
-/// another one, where it is not known whether streams run side by side. A small program needs no more.
-const UNPROVEN_BYTES: u64 = 32 * MIB;
 /// The number of parts that a slack is counted in.
 const PARTS: u64 = 1_000_000;
 
-/// How much memory is spent so that streams do not wait for each other.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Spends {
-    /// None: streams wait.
-    Nothing,
-    /// As much as a small program needs, while nothing is known.
-    Little,
-    /// As much as streams that run side by side need.
-    Much,
+/// How much may be reserved for what was live, and how large pages are for what is reserved.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Proportions {
+    /// The slack: how much more may be reserved than was ever live, as a share of it, in millionths.
+    slack: u64,
+    /// The size of the smallest page, in bytes: all pages are a multiple of it.
+    pub(super) page_unit: u64,
 }
 
-/// How much more may be reserved than was ever live: a share of it, in millionths.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Slack(u64);
-
-impl Slack {
-    /// Returns the slack that is the nearest to a share.
-    pub(crate) fn new(share: f64) -> Self {
-        Self((share * PARTS as f64 + 0.5) as u64)
+impl Proportions {
+    /// Returns those of a slack, on a device whose pages are multiples of `granularity` bytes.
+    pub(super) fn new(slack: f64, granularity: u64) -> Self {
+        Self { slack: (slack * PARTS as f64 + 0.5) as u64, page_unit: LEAST_BYTES.next_multiple_of(granularity) }
     }
 
     /// Returns the number of reserved bytes that the slack allows, where this many bytes were live at most.
-    pub(crate) fn bound(self, high_live: u64) -> u64 {
+    pub(super) fn bound(&self, high_live: u64) -> u64 {
         high_live.saturating_add(self.of(high_live, 1, 1))
     }
 
     /// Returns the number of reserved bytes up to which pages are created before anything is gathered: two fifths of
     /// the slack. The rest of it is for what a page, or the memory beside a live block, has too much.
-    pub(crate) fn eager(self, high_live: u64) -> u64 {
+    pub(super) fn eager(&self, high_live: u64) -> u64 {
         high_live.saturating_add(self.of(high_live.saturating_add(LIVE_BESIDES), 2, 5))
     }
 
     /// Returns a fraction of the slack's share of a number of bytes, rounded down.
-    fn of(self, bytes: u64, numerator: u64, denominator: u64) -> u64 {
-        let part = u128::from(bytes) * u128::from(self.0 * numerator) / u128::from(PARTS * denominator);
+    fn of(&self, bytes: u64, numerator: u64, denominator: u64) -> u64 {
+        let part = u128::from(bytes) * u128::from(self.slack * numerator) / u128::from(PARTS * denominator);
         u64::try_from(part).unwrap_or(u64::MAX)
     }
-}
 
-/// Returns the size of the smallest page, in bytes: all pages are a multiple of it.
-pub(crate) fn least(granularity: u64) -> u64 {
-    LEAST_BYTES.next_multiple_of(granularity)
-}
-
-/// Returns the size of the largest page to create, in bytes and a multiple of the smallest, where `reserved` bytes will
-/// be reserved.
-pub(crate) fn page_cap(reserved: u64, granularity: u64) -> u64 {
-    let least = least(granularity);
-    let power = (reserved / OF_RESERVED).checked_ilog2().map_or(0, |log| 1 << log);
-    (power.min(MOST_BYTES) / least * least).max(least)
-}
-
-/// Returns the number of reserved bytes up to which pages are created rather than that a stream waits for another one.
-pub(crate) fn cap_in_flight(spends: Spends, slack: Slack, high_live: u64) -> u64 {
-    let most = high_live + high_live / 2 + IN_FLIGHT_BYTES;
-    let eager = slack.eager(high_live);
-    match spends {
-        Spends::Nothing => eager,
-        Spends::Little => eager.max(most.min(high_live + UNPROVEN_BYTES)),
-        Spends::Much => eager.max(most),
+    /// Returns the size of the largest page to create, in bytes, where `reserved` bytes will be reserved.
+    pub(super) fn page_cap(&self, reserved: u64) -> u64 {
+        let power = (reserved / OF_RESERVED).checked_ilog2().map_or(0, |log| 1 << log);
+        (power.min(MOST_BYTES) / self.page_unit * self.page_unit).max(self.page_unit)
     }
 }
 
@@ -102,37 +72,35 @@ mod tests {
     use super::*;
     use crate::settings::Policy;
 
+    fn of(slack: f64) -> Proportions {
+        Proportions::new(slack, 2 * MIB)
+    }
+
     #[test]
     fn pages_grow_with_the_program() {
-        let cap = |reserved| page_cap(reserved * MIB, 2 * MIB) / MIB;
+        let cap = |reserved| of(0.0).page_cap(reserved * MIB) / MIB;
         assert_eq!((cap(0), cap(191), cap(192), cap(383)), (2, 2, 4, 4), "a 48th of what is reserved");
         assert_eq!((cap(3071), cap(3072), cap(1 << 30)), (32, 64, 64));
-        assert_eq!(page_cap(0, 64 << 10), 2 * MIB, "whatever the granularity");
-        assert_eq!(page_cap(1 << 30, 3 * MIB), 15 * MIB, "a multiple of the smallest page");
+        assert_eq!(Proportions::new(0.0, 64 << 10).page_cap(0), 2 * MIB, "whatever the granularity");
+        assert_eq!(Proportions::new(0.0, 3 * MIB).page_cap(1 << 30), 15 * MIB, "a multiple of the smallest page");
     }
 
     /// The sizes that were measured: 2 % and 8 MiB, to the byte.
     #[test]
     fn at_the_default_slack_a_fiftieth_and_eight_mebibytes_are_created_first() {
-        let slack = Slack::new(Policy::DEFAULT_SLACK);
+        let default = of(Policy::DEFAULT_SLACK);
         for live in [0, 1, 49, 50, 99, MIB - 1, 13 * MIB + 512, 999_999_999_999, 1 << 50] {
-            assert_eq!(slack.eager(live), live + live / 50 + 8 * MIB, "{live}");
-            assert_eq!(slack.bound(live), live + live / 20, "{live}");
-            let cap = live + live / 2 + 8 * MIB;
-            assert_eq!(cap_in_flight(Spends::Much, slack, live), cap.max(slack.eager(live)), "{live}");
-            let few = cap.min(live + 32 * MIB);
-            assert_eq!(cap_in_flight(Spends::Little, slack, live), few.max(slack.eager(live)), "{live}");
-            assert_eq!(cap_in_flight(Spends::Nothing, slack, live), slack.eager(live), "{live}");
+            assert_eq!(default.eager(live), live + live / 50 + 8 * MIB, "{live}");
+            assert_eq!(default.bound(live), live + live / 20, "{live}");
         }
     }
 
     #[test]
     fn what_is_created_first_goes_by_the_slack() {
         let live = 600 * MIB;
-        let of = |share| (Slack::new(share).eager(live) / MIB, Slack::new(share).bound(live) / MIB);
-        assert_eq!([of(0.0), of(0.025), of(0.5), of(2.0)], [(600, 600), (610, 615), (800, 900), (1400, 1800)]);
-        assert_eq!(cap_in_flight(Spends::Much, Slack::new(4.0), live) / MIB, 2200, "the slack allows more");
-        assert_eq!(Slack::new(1000.0).eager(u64::MAX), u64::MAX, "no number of bytes is too large");
+        let mib = |share| (of(share).eager(live) / MIB, of(share).bound(live) / MIB);
+        assert_eq!([mib(0.0), mib(0.025), mib(0.5), mib(2.0)], [(600, 600), (610, 615), (800, 900), (1400, 1800)]);
+        assert_eq!(of(1000.0).eager(u64::MAX), u64::MAX, "no number of bytes is too large");
     }
 
     #[test]

@@ -20,7 +20,6 @@ use alloc::collections::BTreeSet;
 use millpond_backend::{PageCaps, Point, Reuse, StreamId};
 
 use crate::block::{Block, Blocks, State};
-use crate::governor::least;
 use crate::ids::{BlockId, ShardId, Side, Slot};
 use crate::index::{FreeIndex, Key};
 use crate::plant::Planted;
@@ -84,11 +83,12 @@ impl Rules {
         self.splits = self.caches && (self.moves_pages || !flags.no_split);
     }
 
-    /// Returns the rules on a device with these pages. A home's memory may have been used at other addresses.
-    pub(crate) fn on(mut self, pages: Option<PageCaps>) -> Self {
+    /// Returns the rules on a device with these pages, of which the smallest that are created have `page_unit` bytes. A
+    /// home's memory may have been used at other addresses.
+    pub(crate) fn on(mut self, pages: Option<PageCaps>, page_unit: u64) -> Self {
         if let Some(pages) = pages.filter(|_| self.moves_pages) {
             self.alias_reuse = self.reuse.max(pages.alias_reuse);
-            self.slab = least(pages.granularity);
+            self.slab = page_unit;
         }
         self
     }
