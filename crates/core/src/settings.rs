@@ -319,6 +319,9 @@ pub enum Growth {
 }
 
 impl Growth {
+    /// All of them, each with its [name](Self::name).
+    pub const ALL: [Growth; 2] = [Growth::Tight, Growth::Balanced];
+
     /// Returns the name that configurations use.
     pub const fn name(self) -> &'static str {
         match self {
@@ -401,7 +404,9 @@ impl Policy {
         match self {
             Policy::Classic(Segments::Expandable) => "expandable",
             Policy::Paged { growth: Growth::Tight, .. } => "tight",
-            other => other.name(),
+            Policy::Classic(Segments::Plain | Segments::Snug(_))
+            | Policy::Paged { growth: Growth::Balanced, .. }
+            | Policy::Direct => self.name(),
         }
     }
 
@@ -419,7 +424,7 @@ impl Policy {
     pub fn slack(self) -> Option<f64> {
         match self {
             Policy::Paged { slack, .. } => Some(slack),
-            other => other.slack_of_segments(),
+            Policy::Classic(_) | Policy::Direct => self.slack_of_segments(),
         }
     }
 

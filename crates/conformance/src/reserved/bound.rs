@@ -60,8 +60,10 @@ fn of_pages(program: usize, growth: Growth, in_flight: bool, caps: &Caps) -> f64
     let in_flight_alone = match (reuse, caps.stream_wait) {
         (Reuse::AfterDone, _) => AFTER_DONE[program],
         (Reuse::AfterSubmit, _) | (_, false) => UNORDERED[program],
-        _ if growth == Growth::Balanced => BALANCED[program],
-        _ => usual,
+        (Reuse::InOrder, true) => match growth {
+            Growth::Tight => usual,
+            Growth::Balanced => BALANCED[program],
+        },
     };
     let bound = if in_flight { usual.max(in_flight_alone) } else { usual };
     bound + if in_flight { 4.0 } else { 1.0 } * of_large_pages(caps)

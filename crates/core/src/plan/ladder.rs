@@ -122,7 +122,9 @@ impl Run<'_> {
         match self.core.settings_in(self.core.pool_of(shard)).policy {
             Policy::Direct => self.release_idle(next),
             Policy::Classic(Segments::Snug(_)) => self.sweep_surplus().then(next).turn(),
-            _ => self.sweep_garbage().then(next).turn(),
+            Policy::Classic(Segments::Plain | Segments::Expandable) | Policy::Paged { .. } => {
+                self.sweep_garbage().then(next).turn()
+            }
         }
     }
 

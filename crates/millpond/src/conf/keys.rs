@@ -53,8 +53,7 @@ static KEYS: [Key; 24] = [
     }),
     ignored(&["graph_capture_record_stream_reuse"], |_, word| boolean(word).map(drop)),
     key(&["growth"], |to, word| {
-        let growth = one_of([Growth::Tight, Growth::Balanced], Growth::name, word, "`tight` or `balanced`");
-        growth.map(|growth| to.policy.growth = growth)
+        one_of(Growth::ALL, Growth::name, word, "`tight` or `balanced`").map(|growth| to.policy.growth = growth)
     }),
     key(&[LARGE], |to, word| {
         mib_above(10, word, "more than 10 (MiB)").map(|mib| to.rest.large_segment_bytes = mib * MIB)
