@@ -68,36 +68,24 @@ impl Memory {
 
     /// Does the work of [`join`](Self::join) in a home, where blocks have users.
     pub(crate) fn join_at_home(&mut self, id: BlockId, clock: u64) -> SplitChange {
-        let Block { size: alone, side, expandable, .. } = self.blocks[id];
+        let change = self.change_by_join(id);
         let (before, behind) = (self.free_before(id), self.free_behind(id));
         let behind = behind.filter(|_| !self.rules.planted.is(Plant::MissedMerge));
         before.into_iter().chain(behind).for_each(|neighbour| self.unlist(neighbour));
         self.guards.part_users(&mut self.blocks, [before, Some(id), behind]);
-        let (mut whole, mut pieces) = (id, 1);
-        if let Some(before) = before {
-            whole = self.absorb(before, id);
-            pieces -= 1;
-        }
+        let whole = before.map_or(id, |before| self.absorb(before, id));
         if let Some(behind) = behind {
             self.absorb(whole, behind);
-            pieces -= 1;
         }
         let block = &mut self.blocks[whole];
         block.state = State::Free;
         block.age = clock;
-        let (size, is_split) = (block.size, block.is_split());
-        if expandable && side == Side::Small && size >= self.gives_from && self.gives_slabs(whole) {
-            return SplitChange::default();
+        let Block { size, side, expandable, .. } = *block;
+        let may_give = expandable && side == Side::Small && size >= self.gives_from;
+        if !may_give || !self.gives_slabs(whole) {
+            self.list(whole, size, side);
         }
-        self.list(whole, size, side);
-        if expandable {
-            SplitChange::default()
-        } else if is_split {
-            SplitChange { blocks: pieces, bytes: alone as i64 }
-        } else {
-            // The segment is whole again: the pieces are gone, and the whole is not counted as one.
-            SplitChange { blocks: pieces - 1, bytes: -((size - alone) as i64) }
-        }
+        change
     }
 
     /// Joins two neighbours, neither of which is in an index. The lower one remains.
@@ -133,25 +121,16 @@ impl Memory {
         if block.expandable {
             return SplitChange::default();
         }
-        let mut change = SplitChange { blocks: 1, bytes: block.size as i64 };
-        let (mut prev, mut next) = (block.prev, block.next);
-        let mut absorbed = 0;
-        if let Some(before) = self.free_before(id) {
-            change.blocks -= 1;
-            absorbed += self.blocks[before].size;
-            prev = self.blocks[before].prev;
-        }
-        if let Some(behind) = self.free_behind(id) {
-            change.blocks -= 1;
-            absorbed += self.blocks[behind].size;
-            next = self.blocks[behind].next;
-        }
-        if prev == BlockId::NONE && next == BlockId::NONE {
+        let before = self.free_before(id).map(|before| &self.blocks[before]);
+        let behind = self.free_behind(id).map(|behind| &self.blocks[behind]);
+        let joined = || before.into_iter().chain(behind);
+        let pieces = 1 - joined().count() as i64;
+        if before.unwrap_or(block).prev == BlockId::NONE && behind.unwrap_or(block).next == BlockId::NONE {
             // The segment is whole again: the pieces are gone, and the whole is not counted as one.
-            change.blocks -= 1;
-            change.bytes = -(absorbed as i64);
+            let absorbed: u64 = joined().map(|neighbour| neighbour.size).sum();
+            return SplitChange { blocks: pieces - 1, bytes: -(absorbed as i64) };
         }
-        change
+        SplitChange { blocks: pieces, bytes: block.size as i64 }
     }
 
     /// Returns the free block that a block would be joined with in front, if it were free.
