@@ -25,17 +25,7 @@ const TAIL: u8 = 2;
 /// All of a page is free.
 const WHOLE: u8 = 4;
 
-/// A part of a window whose memory is free.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Run {
-    pub(crate) window: WindowId,
-    /// Where it begins in the window's range.
-    pub(crate) offset: u64,
-    /// Its memory, in order of addresses.
-    pub(crate) stretches: Vec<Stretch>,
-}
-
-/// Where a free part of a window is.
+/// Where a part of a window whose memory is free is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
     pub(crate) window: WindowId,
@@ -92,7 +82,12 @@ impl IdlePages {
         self.has(page, TAIL)
     }
 
-    /// Returns the part of `bytes` free bytes, of the windows of a shard, whose youngest page is the oldest.
+    /// Returns the part of `bytes` free bytes, of the windows of a shard, whose youngest page is the oldest. A window
+    /// that was lengthened is as old there as its pages.
+    ///
+    /// The oldest one, so that a program that repeats itself makes no new windows: a request that comes again in the
+    /// same state of the memory finds all windows that there were the last time, and takes the same part, or the one
+    /// that was made for it. Windows that were made later in the last round do not change that.
     pub(crate) fn oldest_run(&self, windows: &Windows, shard: ShardId, bytes: u64) -> Option<Found> {
         let mut best: Option<Found> = None;
         for (listed, pages) in windows.of(shard).iter() {
@@ -257,7 +252,7 @@ impl FreeRun {
     }
 }
 
-/// Returns the memory behind a part of a window.
+/// Returns the memory behind a part of a window, in order of addresses.
 pub(crate) fn memory_of(window: &Window, offset: u64, bytes: u64) -> Vec<Stretch> {
     let (mut at, mut left) = (offset, bytes);
     let mut stretches = Vec::new();

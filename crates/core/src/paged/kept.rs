@@ -1,27 +1,15 @@
-//! Kept windows: those that could serve a request again or be lengthened, and those that end or lose pages.
+//! Kept windows: those that could be lengthened, and those that end or lose pages.
 
 use alloc::vec::Vec;
 
 use super::Pager;
 use super::gather::FreeEnd;
-use super::idle::{Found, IdlePages, Run, memory_of};
+use super::idle::IdlePages;
 use crate::books::{PageCall, Part, WindowPart};
 use crate::ids::{PageId, ShardBlock, ShardId, WindowId};
 use crate::memory::TakenOut;
 
 impl Pager<'_> {
-    /// Returns a part of a kept window of a shard that is long enough and whose memory is free, in the oldest window
-    /// that has one. A window that was lengthened is as old there as its pages.
-    ///
-    /// The oldest one, so that a program that repeats itself makes no new windows: a request that comes again in the
-    /// same state of the memory finds all windows that there were the last time, and takes the same part, or the one
-    /// that was made for it. Windows that were made later in the last round do not change that.
-    pub(crate) fn kept_window(&self, shard: ShardId, bytes: u64, idle: &IdlePages) -> Option<Run> {
-        let windows = &self.core.paging.windows;
-        let Found { window, offset, .. } = idle.oldest_run(windows, shard, bytes)?;
-        Some(Run { window, offset, stretches: memory_of(&windows[window], offset, bytes) })
-    }
-
     /// Returns the window of a shard with the most free bytes at its end that are fewer than `bytes`, of those that can
     /// be lengthened by the rest, and the oldest of those with equally many.
     pub(crate) fn longest_rear(&mut self, shard: ShardId, bytes: u64, idle: &IdlePages) -> Option<FreeEnd> {

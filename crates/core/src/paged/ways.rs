@@ -23,6 +23,7 @@ use millpond_backend::{Point, StreamId};
 
 use super::Pager;
 use super::gather::Gathered;
+use super::idle::{Found, memory_of};
 use super::job::{Job, Target, Way};
 use super::taker::{Taker, When};
 use crate::books::{Addresses, Paging};
@@ -240,13 +241,16 @@ impl Pager<'_> {
         let mut job = Job::new(taker, self.core.pending.reached(taker.by.stream));
         let has_windows = !self.core.paging.windows.of(taker.shard).is_empty();
         let idle = has_windows.then(|| self.idle_pages(taker.shard, tiles));
-        if let Some(run) = idle.as_ref().and_then(|idle| self.kept_window(taker.shard, want.rounded, idle)) {
-            if !self.claim_stretches(&mut job, &run.stretches, tiles) {
+        let windows = &self.core.paging.windows;
+        let found = idle.as_ref().and_then(|idle| idle.oldest_run(windows, taker.shard, want.rounded));
+        if let Some(Found { window, offset, .. }) = found {
+            let stretches = memory_of(&windows[window], offset, want.rounded);
+            if !self.claim_stretches(&mut job, &stretches, tiles) {
                 return Some(Way::Spoiled(job));
             }
-            self.core.paging.windows.note_use(run.window);
-            let head = self.core.paging.windows[run.window].head;
-            let run = self.shards.with(taker.shard, |shard| shard.memory.claim_run(head, run.offset, want.rounded));
+            self.core.paging.windows.note_use(window);
+            let head = self.core.paging.windows[window].head;
+            let run = self.shards.with(taker.shard, |shard| shard.memory.claim_run(head, offset, want.rounded));
             job.target = Target::Kept(run);
             return Some(Way::Job(job));
         }
