@@ -76,8 +76,9 @@ impl Window {
         self.parts[0].at.offset + self.bytes
     }
 
+    /// Returns the window as its shelf lists it, which knows where its pages begin.
     fn listed(&self, id: WindowId) -> Listed {
-        Listed::new(id, self.parts[0].birth, self.bytes, self.longest)
+        Listed { id, birth: self.parts[0].birth, bytes: self.bytes, longest: self.longest, first: 0 }
     }
 
     /// Adds parts behind the others.
@@ -313,12 +314,6 @@ pub(crate) struct Listed {
     first: usize,
 }
 
-impl Listed {
-    pub(super) fn new(id: WindowId, birth: u64, bytes: u64, longest: u64) -> Self {
-        Self { id, birth, bytes, longest, first: 0 }
-    }
-}
-
 /// Windows in order of the birth of their first part, with the pages of each in order of addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
@@ -343,10 +338,7 @@ impl Shelf {
 
     /// Returns the windows, each with its pages.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Listed, &[PageId])> {
-        (0..self.windows.len()).map(|at| {
-            let end = self.windows.get(at + 1).map_or(self.pages.len(), |next| next.first);
-            (&self.windows[at], &self.pages[self.windows[at].first..end])
-        })
+        (0..self.windows.len()).map(|at| (&self.windows[at], &self.pages[self.first_page(at)..self.first_page(at + 1)]))
     }
 
     /// Returns the windows whose last page is as asked for, with that page. Costs a look at each last page.
@@ -361,25 +353,17 @@ impl Shelf {
     /// Adds a window behind those that are as old.
     pub(super) fn add(&mut self, listed: Listed, pages: impl Iterator<Item = PageId>) {
         let at = self.windows.partition_point(|other| other.birth <= listed.birth);
-        let first = self.windows.get(at).map_or(self.pages.len(), |next| next.first);
+        let first = self.first_page(at);
         self.windows.insert(at, Listed { first, ..listed });
-        let before = self.pages.len();
-        self.pages.splice(first..first, pages);
-        let added = self.pages.len() - before;
-        self.last.insert(at, self.pages[first + added - 1]);
-        self.move_behind(at, added);
+        let last = self.add_pages(at, first, pages);
+        self.last.insert(at, last);
     }
 
     /// Adds pages behind the others of a window, which has the lengths of `listed` then.
     pub(super) fn lengthen(&mut self, listed: Listed, pages: impl Iterator<Item = PageId>) {
         let at = self.number(listed.id);
-        let end = self.windows.get(at + 1).map_or(self.pages.len(), |next| next.first);
         self.windows[at] = Listed { first: self.windows[at].first, ..listed };
-        let before = self.pages.len();
-        self.pages.splice(end..end, pages);
-        let added = self.pages.len() - before;
-        self.last[at] = self.pages[end + added - 1];
-        self.move_behind(at, added);
+        self.last[at] = self.add_pages(at, self.first_page(at + 1), pages);
     }
 
     /// Takes a window out.
@@ -405,10 +389,20 @@ impl Shelf {
         number.unwrap_or_else(|| panic!("window {} is not listed", id.0))
     }
 
-    /// Notes that the pages of the windows behind one lie this much farther behind.
-    fn move_behind(&mut self, at: usize, pages: usize) {
+    /// Returns where the pages of a window begin, or where all pages end.
+    fn first_page(&self, at: usize) -> usize {
+        self.windows.get(at).map_or(self.pages.len(), |window| window.first)
+    }
+
+    /// Adds the last pages of a window, from a place on. The pages of the windows behind it follow. Returns the last
+    /// page of the window.
+    fn add_pages(&mut self, at: usize, place: usize, pages: impl Iterator<Item = PageId>) -> PageId {
         looks::note(self.windows.len() - at);
+        let before = self.pages.len();
+        self.pages.splice(place..place, pages);
+        let pages = self.pages.len() - before;
         self.windows[at + 1..].iter_mut().for_each(|behind| behind.first += pages);
+        self.pages[place + pages - 1]
     }
 }
 
@@ -506,7 +500,7 @@ mod tests {
     }
 
     fn listed(id: u32, birth: u64, pages: u64) -> Listed {
-        Listed::new(WindowId(id), birth, 10 * pages, 10)
+        Listed { id: WindowId(id), birth, bytes: 10 * pages, longest: 10, first: 0 }
     }
 
     fn numbered(numbers: &[u32]) -> impl Iterator<Item = PageId> {
