@@ -189,8 +189,8 @@ impl Coordinator {
         self.shards.push(Opened { stream, pool });
         self.holders.push_back(id);
         self.know_stream(stream);
-        let rules = Rules::new(self.settings_in(pool), self.facts.reuse);
-        let rules = rules.on(self.facts.pages, self.paging.governor.page_unit());
+        let DeviceFacts { reuse, pages, .. } = self.facts;
+        let rules = Rules::new(self.settings_in(pool), reuse, pages, self.paging.governor.page_unit());
         let mut shard = Shard::new(id, stream, pool, rules);
         shard.memory.rules.set_flags(self.pools.flags(pool));
         shard

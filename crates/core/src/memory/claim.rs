@@ -580,7 +580,8 @@ mod tests {
     /// Returns a shard with one range, in which nothing is mapped.
     fn with_range() -> (Shard, Slot) {
         let settings = Settings { policy: Policy::paged(Growth::Tight), ..Settings::default() };
-        let mut shard = Shard::new(ShardId(0), StreamId(0), PoolId::default(), Rules::new(&settings, Reuse::InOrder));
+        let rules = Rules::new(&settings, Reuse::InOrder, None, 2 * MIB);
+        let mut shard = Shard::new(ShardId(0), StreamId(0), PoolId::default(), rules);
         let slot = shard.memory.segments.promise();
         let (side, page_bytes) = (Side::Large, 2 << 20);
         shard.memory.adopt(

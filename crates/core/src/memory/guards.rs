@@ -308,7 +308,7 @@ mod tests {
     use crate::settings::Settings;
 
     fn empty() -> Guards {
-        Guards::new(Rules::new(&Settings::default(), Reuse::InOrder))
+        Guards::new(Rules::new(&Settings::default(), Reuse::InOrder, None, u64::MAX))
     }
 
     const SLOT: Slot = Slot(1);

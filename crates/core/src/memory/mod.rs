@@ -59,8 +59,12 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    pub(crate) fn new(settings: &Settings, reuse: Reuse) -> Self {
+    /// Returns the rules that settings lead to. `pages` are those of the device, of which the smallest that are created
+    /// have `page_unit` bytes.
+    pub(crate) fn new(settings: &Settings, reuse: Reuse, pages: Option<PageCaps>, page_unit: u64) -> Self {
         let source = settings.policy.backing();
+        // Only a home's memory may have been used at other addresses, and only a home has slabs.
+        let pages = pages.filter(|_| source == Backing::Pages);
         Self {
             max_split: settings.max_split(),
             non_split_rounding: settings.max_non_split_rounding(),
@@ -70,8 +74,8 @@ impl Rules {
             splits: settings.policy.caches(),
             slack: settings.policy.slack_of_segments(),
             reuse,
-            alias_reuse: reuse,
-            slab: u64::MAX,
+            alias_reuse: pages.map_or(reuse, |pages| reuse.max(pages.alias_reuse)),
+            slab: pages.map_or(u64::MAX, |_| page_unit),
             ties: settings.ties,
             scrub: settings.scrub,
             planted: settings.planted(),
@@ -81,16 +85,6 @@ impl Rules {
     /// Takes in what is special about the shard's pool.
     pub(crate) fn set_flags(&mut self, flags: PoolFlags) {
         self.splits = self.caches && (self.moves_pages || !flags.no_split);
-    }
-
-    /// Returns the rules on a device with these pages, of which the smallest that are created have `page_unit` bytes. A
-    /// home's memory may have been used at other addresses.
-    pub(crate) fn on(mut self, pages: Option<PageCaps>, page_unit: u64) -> Self {
-        if let Some(pages) = pages.filter(|_| self.moves_pages) {
-            self.alias_reuse = self.reuse.max(pages.alias_reuse);
-            self.slab = page_unit;
-        }
-        self
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn add_range(shard: &mut Shard, has_windows: bool) -> Slot {
 /// Returns a shard whose home has 64 MiB of addresses, and nothing there.
 pub(crate) fn bare() -> (Shard, Slot) {
     let settings = Settings { policy: Policy::paged(settings::Growth::Tight), ..Settings::default() };
-    let rules = Rules::new(&settings, Reuse::InOrder).on(Some(PageCaps::new(2 * MIB)), 2 * MIB);
+    let rules = Rules::new(&settings, Reuse::InOrder, Some(PageCaps::new(2 * MIB)), 2 * MIB);
     let mut shard = Shard::new(ShardId(0), StreamId(0), PoolId::default(), rules);
     let slot = add_range(&mut shard, false);
     (shard, slot)
