@@ -365,6 +365,7 @@ impl Meter {
         self.is_overdrawn = false;
     }
 
+    /// Returns whether no room is below zero, and none is there that the shard does not hold.
     pub(crate) fn is_settled(&self) -> bool {
         let rooms = self.rooms();
         if self.holds { !has_shortage(&rooms) } else { rooms == NONE }

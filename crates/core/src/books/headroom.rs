@@ -7,7 +7,7 @@ use crate::stats::{Stat, StatByPool};
 #[derive(Default)]
 pub(crate) struct Headroom {
     pub(crate) total_bytes: u64,
-    /// The limit on reserved bytes, if there is one.
+    /// The limit on reserved bytes, if there is one. What is reserved beyond it stays.
     pub(crate) limit: Option<u64>,
     pub(crate) reserved: StatByPool,
     /// Bytes that plans are asking the driver for right now, and those of plans that were lost meanwhile.
@@ -25,11 +25,6 @@ impl Headroom {
     /// `oversize_bytes` bytes are counted as oversize.
     pub(crate) fn new(total_bytes: u64, oversize_bytes: u64) -> Self {
         Self { total_bytes, oversize_bytes, ..Self::default() }
-    }
-
-    /// Sets the limit. What is reserved beyond it stays.
-    pub(crate) fn set_limit(&mut self, limit: Option<u64>) {
-        self.limit = limit;
     }
 
     /// Sets the limit as a share of the device's bytes; 1 is no limit.
@@ -205,7 +200,7 @@ mod tests {
     #[test]
     fn what_is_asked_for_counts_against_the_limit_until_it_is_answered() {
         let mut book = Headroom::new(1000, u64::MAX);
-        book.set_limit(Some(100));
+        book.limit = Some(100);
         book.ask(60);
         assert!(book.admits(40, None) && !book.admits(41, None));
         book.end_ask(60);
@@ -217,7 +212,7 @@ mod tests {
     #[test]
     fn an_allowance_below_the_limit_counts_as_one() {
         let mut book = Headroom::new(1000, u64::MAX);
-        book.set_limit(Some(100));
+        book.limit = Some(100);
         assert!(book.admits(100, Some(200)) && !book.admits(81, Some(80)));
         assert!(book.could_hold(100) && !book.could_hold(101), "an allowance is left once nothing else serves");
     }

@@ -234,7 +234,7 @@ impl Coordinator {
 
     /// Sets the limit on reserved bytes. As in PyTorch, a limit below what is reserved does not release anything.
     pub fn set_limit(&mut self, limit: Option<u64>) {
-        self.headroom.set_limit(limit);
+        self.headroom.limit = limit;
     }
 
     /// Sets the limit as a share of the device's bytes (PyTorch's `set_per_process_memory_fraction`). A share of 1

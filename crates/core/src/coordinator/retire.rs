@@ -25,7 +25,7 @@ impl Coordinator {
             for point in points {
                 self.pending.pend(shard, block, point);
             }
-            if !shards.with(shard, |shard| shard.is_settled()) {
+            if !shards.with(shard, |shard| shard.meter.is_settled()) {
                 self.settle(shard, shards);
             }
             return;

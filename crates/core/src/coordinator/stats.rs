@@ -139,7 +139,7 @@ impl Coordinator {
     /// Settles every shard that is short of room, or has some that it does not hold.
     pub fn settle_all(&mut self, shards: &mut dyn Shards) {
         for id in self.shard_ids() {
-            if !shards.with(id, |shard| shard.is_settled()) {
+            if !shards.with(id, |shard| shard.meter.is_settled()) {
                 self.settle(id, shards);
             }
         }

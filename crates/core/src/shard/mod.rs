@@ -254,11 +254,6 @@ impl Shard {
         self.settling.front().map(|&(tick, _)| Point { stream: self.memory.stream, tick })
     }
 
-    /// Returns whether no room is below zero, and none is there that the shard does not hold.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.meter.is_settled()
-    }
-
     /// Has the shard hold room from now on, and returns whether it did not before. If so the coordinator has to know,
     /// see [`Shards::add_holders`](crate::Shards::add_holders).
     pub fn hold_room(&mut self) -> bool {
