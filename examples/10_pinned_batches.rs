@@ -83,7 +83,7 @@ fn size(step: u32) -> u64 {
     (1 << 20) + u64::from(step * 7919 % 61) * RESULT
 }
 
-/// Fills a batch, in place of a file or a decoder.
+/// Fills a batch, as a file or a decoder would.
 fn read_batch(step: u32, bytes: &mut [u8]) {
     for word in bytes.chunks_mut(4) {
         word.copy_from_slice(&step.to_le_bytes()[..word.len()]);

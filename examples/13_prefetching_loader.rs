@@ -52,7 +52,7 @@ fn run(quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// Fills a batch, in place of a file or a decoder: every word is the number of the batch.
+/// Fills a batch, as a file or a decoder would: every word is the number of the batch.
 fn read_batch(number: u64, bytes: &mut [u8]) {
     for word in bytes.chunks_exact_mut(8) {
         word.copy_from_slice(&number.to_le_bytes());

@@ -9,7 +9,7 @@ use millpond_backend::{BackendError, Fault};
 
 use crate::macros::on;
 
-/// An error of anything in this crate. What the typed types report is passed on with all that it tells.
+/// An error of anything in this crate. What the typed types report is passed on in full.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnyError {

@@ -115,7 +115,7 @@ pub unsafe trait Backend: Send + Sync + 'static {
     #[must_use = "the point may not have been reached: work that was never submitted is never waited for"]
     fn wait(&self, point: Point) -> Result<Tick, Self::Error>;
 
-    /// Does the same as [`wait`](Backend::wait) for a thread that has nothing else to do and need not know at once: it
+    /// Works like [`wait`](Backend::wait) for a thread that has nothing else to do and need not know at once: it
     /// keeps no core busy. Backends whose `wait` sleeps keep the default.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ pub struct CSource {
     pub end: Option<unsafe extern "C" fn(*mut c_void)>,
 }
 
-/// A source that a pool has. Its drop tells the program that it is over.
+/// A source that a pool has. Its drop says to the program that it is over.
 pub(crate) struct Supplier {
     user: *mut c_void,
     alloc: unsafe extern "C" fn(*mut c_void, u64, i32, *mut c_void) -> *mut c_void,

@@ -101,7 +101,7 @@ impl<B: Backend> Watched<B> {
         Self::with_strings(allocator, strings)
     }
 
-    /// Does the same on a device that reports what its streams wait for, and on which barriers can be placed.
+    /// Watches a device that reports what its streams wait for, and on which barriers can be placed.
     pub fn with_strings(allocator: Allocator<B>, strings: Strings<B>) -> Self {
         let oracle = Oracle::new(Promises::of(allocator.backend().caps()));
         let has_pages = allocator.settings().policy.needs_pages();

@@ -324,7 +324,7 @@ mod tests {
     }
 
     /// Pages come and go at random places, as many as make several lists, and what is told of any part of the range is
-    /// what a tree tells.
+    /// what a tree shows.
     #[test]
     fn a_tree_says_the_same() {
         let mut random = millpond_trace::Random::new(3);

@@ -30,7 +30,7 @@ pub struct Options {
     pub device: Option<usize>,
     /// The name of the program, for the trace's header.
     pub name: Option<String>,
-    /// Whether requests that were refused become allocations that are freed at once, so that a replay tells which
+    /// Whether requests that were refused become allocations that are freed at once, so that a replay shows which
     /// policies would have served them; otherwise they are left out. Snapshots and logs of RMM have such requests.
     pub refused: bool,
     /// The most that is accepted, of the file and of the trace. A snapshot may have two values for each of
@@ -42,11 +42,11 @@ pub struct Options {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Imported {
     /// The trace, which is valid. Its header has the name of the program (`workload`), the format (`imported_from`) and
-    /// what else the recording tells: the `device`, `conf` and `seconds`.
+    /// what else the recording has: the `device`, `conf` and `seconds`.
     pub trace: Trace,
     /// The format it was read from.
     pub format: Format,
-    /// The device it is of, where the format tells.
+    /// The device it is of, where the format says it.
     pub device: Option<usize>,
     /// What the recording has and the trace has not, and what is doubtful about it. Empty where nothing was lost.
     pub left: Vec<Left>,

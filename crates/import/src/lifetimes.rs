@@ -1,6 +1,6 @@
 //! Lifetimes of buffers: a table with a line for each, `id,lower,upper,size`, as MiniMalloc and TelaMalloc use it.
 //!
-//! A buffer lives from `lower` to just before `upper`. Tables with a column `end` in place of `upper` mean the last
+//! A buffer lives from `lower` to just before `upper`. Tables with a column `end` instead of `upper` mean the last
 //! moment that belongs to the lifetime, as in MiniMalloc. At one moment, what ends is freed before anything is
 //! allocated.
 

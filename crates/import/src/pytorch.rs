@@ -1,9 +1,9 @@
 //! PyTorch's snapshots: a device's history becomes a trace.
 //!
 //! The history is the last events alone, so blocks that were allocated before them come first, in the order of their
-//! addresses: those that an event of the history frees, and those that the segments have and no event tells of. The
-//! rest follows the history: `alloc` and `free_requested` are allocations and frees, and `free_completed` is a
-//! completion where it is not the very next event of the block. Blocks that were freed and not completed when the
+//! addresses: those that an event of the history frees, and those that the segments have and of which there is no
+//! event. The rest follows the history: `alloc` and `free_requested` are allocations and frees, and `free_completed` is
+//! a completion where it is not the very next event of the block. Blocks that were freed and not completed when the
 //! snapshot was taken complete at the end.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -243,7 +243,7 @@ impl History {
         Block::Before(address)
     }
 
-    /// Adds the blocks that the segments have and no event tells of.
+    /// Adds the blocks that the segments have and of which there is no event.
     fn segments(&mut self, snapshot: &Snapshot, device: usize) {
         for segment in &snapshot.segments {
             if usize::try_from(segment.device) != Ok(device) {

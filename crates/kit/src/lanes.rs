@@ -49,7 +49,7 @@ impl<L> Lanes<L> {
         }
     }
 
-    /// Does the same as [`find`](Lanes::find), for calls that cannot fail.
+    /// Works like [`find`](Lanes::find), for calls that cannot fail.
     ///
     /// # Panics
     ///

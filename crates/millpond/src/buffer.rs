@@ -202,7 +202,7 @@ impl<B: Backend> Buffer<B> {
         Ok(())
     }
 
-    /// Does the same as `used_until`, for points of streams that belong to the backend and not to this allocator.
+    /// Works like `used_until`, for points of streams that belong to the backend and not to this allocator.
     pub(crate) fn note_use(&self, point: Point) {
         if self.held.block != EMPTY {
             self.lane.lock().use_until(self.held.block, point);

@@ -90,7 +90,7 @@ impl<B: Backend> Builder<B> {
         self.environment_of(|name| std::env::var(name).ok())
     }
 
-    /// Does the same as [`environment`](Self::environment) with another function that looks up variables.
+    /// Works like [`environment`](Self::environment) with another function that looks up variables.
     pub fn environment_of(self, look_up: impl Fn(&str) -> Option<String>) -> Self {
         let found = ENVIRONMENT.into_iter().find_map(|variable| Some((variable, look_up(variable)?)));
         match found {

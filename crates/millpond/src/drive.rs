@@ -243,7 +243,7 @@ impl<B: Backend> State<B> {
         Decided { step, pages, explanation }
     }
 
-    /// Tells the coordinator what came of a step, and whoever watches.
+    /// Reports the outcome of a step to the coordinator, and to whoever watches.
     fn learn(
         &self,
         coordinator: &mut Coordinator,
@@ -276,7 +276,7 @@ impl<B: Backend> State<B> {
         let _ = self.run(&mut Plan::reclaim(self.clocks()));
     }
 
-    /// Does the same as [`reclaim`](Self::reclaim) for a caller that returns errors. It does nothing where memory is
+    /// Works like [`reclaim`](Self::reclaim) for a caller that returns errors. It does nothing where memory is
     /// cached.
     pub(crate) fn run_idle(&self) -> Result<(), Error<B::Error>> {
         if self.direct { self.run(&mut Plan::reclaim(self.clocks())).map(drop) } else { Ok(()) }

@@ -462,7 +462,7 @@ impl OutOfMemory {
     }
 
     /// Prints what is known of other policies: that none has room where more is asked for than there may be. Else a
-    /// replay alone tells.
+    /// replay alone shows.
     fn explain_policies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.report;
         let is_limit = r.beyond_limit_bytes() > 0;
@@ -487,7 +487,7 @@ impl OutOfMemory {
         match self.explanation.is_recorded {
             true => Ok(()),
             false => f.write_str(
-                " Whether another policy has room a replay tells of what Allocator::record_history recorded.",
+                " A replay of what Allocator::record_history recorded shows whether another policy has room.",
             ),
         }
     }

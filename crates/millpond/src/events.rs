@@ -165,13 +165,13 @@ impl Sinks {
         taken
     }
 
-    /// Tells an event to every sink.
+    /// Passes an event to every sink.
     #[cold]
     pub(crate) fn tell(&self, event: &Event) {
         self.inner.lock().iter_mut().for_each(|sink| sink.event(event));
     }
 
-    /// Tells the sinks, if there are any, that the driver has refused a step.
+    /// Reports to the sinks, if there are any, that the driver has refused a step.
     pub(crate) fn refused(&self, step: &Step, outcome: &Outcome) {
         let is_refused = matches!(outcome, Outcome::Refused | Outcome::Stopped { refused: true, .. });
         if is_refused

@@ -41,7 +41,7 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Does the same as [`free`](Self::free) where sinks are told or something is noted, with the same restriction on
+    /// Works like [`free`](Self::free) where sinks are told or something is noted, with the same restriction on
     /// references.
     #[inline(never)]
     pub(crate) fn free_watched(lane: &LaneRef<B>, held: &Held, out: &Out) -> Option<Arc<Self>> {

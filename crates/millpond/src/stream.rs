@@ -103,7 +103,7 @@ impl<B: Backend> Stream<B> {
         self.allocate_prepared(bytes, || Ok(()))
     }
 
-    /// Does the same as [`allocate`](Self::allocate), but calls `prepare` first if more is needed than to hand out a
+    /// Works like [`allocate`](Self::allocate), but calls `prepare` first if more is needed than to hand out a
     /// cached block: before 0 bytes are asked for, before the device is asked for its progress or waited for, and after
     /// a miss. `prepare` runs at most once, with no lock held.
     ///
@@ -152,7 +152,7 @@ impl<B: Backend> Stream<B> {
         if self.lane.owner().sinks.is_on() { Err(None) } else { self.cached(bytes) }
     }
 
-    /// Does the same where sinks are told or something is noted. It is a separate function, because a grant that is
+    /// Allocates where sinks are told or something is noted. It is a separate function, because a grant that is
     /// passed by reference to another function has to be in memory.
     #[inline(never)]
     fn watched_hit(&self, bytes: u64, asked: &Asked) -> Option<Buffer<B>> {

@@ -97,7 +97,7 @@ pub struct TagScope {
 }
 
 /// Puts a tag in force on this thread, below the tag that is in force already, until the result is dropped. Costs a
-/// copy of the name while nothing notes it. [`with_tag`] does the same for a function.
+/// copy of the name while nothing notes it. [`with_tag`] is for a function.
 ///
 /// The process keeps one copy of each tag that was ever noted, so tags are names of parts of a program, and not of each
 /// step or request.

@@ -11,7 +11,7 @@ use millpond_trace::Trace;
 use crate::building::{Building, Place};
 
 /// Returns a trace of the requests in a history. Replayed under several policies, with the limit of the allocator, it
-/// tells which of them would have served a request that was refused: such a request is in the trace as an allocation
+/// shows which of them would have served a request that was refused: such a request is in the trace as an allocation
 /// that is freed at once.
 ///
 /// Where older entries are lost, blocks that are freed in the history and not allocated there are allocated at the
@@ -33,7 +33,7 @@ pub fn trace_of(history: &History) -> Trace {
     build(history, Vec::new())
 }
 
-/// Does the same as [`trace_of`] for the history of a snapshot. Blocks that are alive in the snapshot, and not
+/// Works like [`trace_of`] for the history of a snapshot. Blocks that are alive in the snapshot, and not
 /// allocated in its history, are allocated at the beginning.
 pub fn trace_of_snapshot(snapshot: &Snapshot) -> Trace {
     let mut open: HashMap<Place, u64> = HashMap::new();

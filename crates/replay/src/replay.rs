@@ -257,7 +257,7 @@ impl Replay {
         self.run_on(allocator, &streams, warm, |_| ())
     }
 
-    /// Does the same as [`run`](Self::run) on given streams, for a number of warm passes or for a time. `progress` is
+    /// Works like [`run`](Self::run) on given streams, for a number of warm passes or for a time. `progress` is
     /// called after each pass with the number of passes that are done.
     ///
     /// # Errors
@@ -276,7 +276,7 @@ impl Replay {
         })
     }
 
-    /// Does the same as [`run_on`](Self::run_on), with checked bytes: device work writes marks to each block when it is
+    /// Works like [`run_on`](Self::run_on), with checked bytes: device work writes marks to each block when it is
     /// granted, and reads them back before it is freed. The marks are the first and the last 64 bytes and 16 bytes at
     /// the start of every page (2 MiB, or what the device says if that is less), drawn from a table of 1 MiB by block
     /// and place. Every stream that used a block writes them once more when it is freed, so that reuse before that work

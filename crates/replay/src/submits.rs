@@ -1,7 +1,7 @@
 //! Submits of a replay, on devices where the application closes ticks.
 //!
 //! Where the backend closes ticks, a freed block is complete as soon as the backend is asked, if nothing else is
-//! queued. Where the application does, a submit has to come first: here the replay makes it in place of the program. It
+//! queued. Where the application does, a submit has to come first: here the replay makes it for the program. It
 //! calls the backend without the allocator, so that the submit is not counted as the allocator's driver activity.
 
 use std::collections::HashMap;

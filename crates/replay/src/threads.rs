@@ -12,7 +12,7 @@ use crate::until::{Deadline, Until};
 use crate::watch::Unwatched;
 
 impl Replay {
-    /// Does the same as [`run_on`](Self::run_on) or, if `checked`, as [`run_checked`](Self::run_checked), with a thread
+    /// Works like [`run_on`](Self::run_on) or, if `checked`, as [`run_checked`](Self::run_checked), with a thread
     /// for each entry of `streams`, which are that thread's own. The threads begin each pass at the same time, and a
     /// pass is over when the last of them is; its time is the longest that one of them took, and its refusals are those
     /// of all.

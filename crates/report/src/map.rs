@@ -116,7 +116,7 @@ fn is_active(block: &BlockView) -> bool {
     matches!(block.state, BlockState::ActiveAllocated | BlockState::ActivePendingFree)
 }
 
-/// One segment or range, with what tells its blocks apart.
+/// One segment or range, with what distinguishes its blocks.
 struct View<'a> {
     view: &'a SegmentView,
     scale: Scale,

@@ -28,7 +28,7 @@ impl Trace {
         Self::read_within(path, &Limits::default())
     }
 
-    /// Does the same as [`read`](Trace::read), within other limits.
+    /// Works like [`read`](Trace::read), within other limits.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl Trace {
         Self::from_reader_within(reader, &Limits::default())
     }
 
-    /// Does the same as [`from_reader`](Trace::from_reader), within other limits.
+    /// Works like [`from_reader`](Trace::from_reader), within other limits.
     ///
     /// # Errors
     ///

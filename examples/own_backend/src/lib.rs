@@ -1,6 +1,6 @@
 //! A backend to begin with: memory of the host as a device, which runs everything at once.
 //!
-//! It has all that a backend must have, and transfers. Copy it, put your driver's calls in place of the vectors, and
+//! It has all that a backend must have, and transfers. Copy it, put your driver's calls instead of the vectors, and
 //! run `tests/conformance.rs` after each step. What your device has beyond this (virtual memory, waits on the device,
 //! host addresses, a budget) are further traits of `millpond-backend`: implement one, return it from the method of
 //! [`Backend`] that is named for it, and announce it in [`Caps`]. The suite then tests it.

@@ -3,7 +3,7 @@
 /// Numbers of 16 bits end at 6e-8, and gradients are often smaller. So the loss, and with it every gradient, is
 /// multiplied by a scale, which the step of the weights divides by again. The scale is as large as the gradients allow:
 /// it is halved when one becomes infinite, whose step is left out, and doubled after a number of steps without that.
-/// PyTorch's `GradScaler` does the same.
+/// PyTorch's `GradScaler` works like this.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Scaler {
     scale: f32,

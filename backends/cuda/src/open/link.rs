@@ -43,7 +43,7 @@ impl<G: Gear> Link<G> {
         })
     }
 
-    /// Does the same as [`bind`](Link::bind), for calls that are prohibited while another thread captures.
+    /// Works like [`bind`](Link::bind), for calls that are prohibited while another thread captures.
     pub(crate) fn bind_relaxed(&self) -> Result<(Bound, Relaxed), CudaError> {
         let bound = self.bind()?;
         Ok((bound, Relaxed::new(self.driver)))

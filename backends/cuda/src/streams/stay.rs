@@ -35,7 +35,7 @@ impl Lane {
         Stay { lane: self, _guard: Guard::Shared(self.users.read()) }
     }
 
-    /// Does the same as [`stay`](Lane::stay), but returns `None` without a wait while the stream is being unregistered.
+    /// Works like [`stay`](Lane::stay), but returns `None` without a wait while the stream is being unregistered.
     pub(crate) fn try_stay(&self) -> Option<Stay<'_>> {
         self.users.try_read().map(|guard| Stay { lane: self, _guard: Guard::Shared(guard) })
     }

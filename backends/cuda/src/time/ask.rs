@@ -37,7 +37,7 @@ impl<G: Gear> Time<G> {
         self.ask(lane)
     }
 
-    /// Does the same as [`reached`](Time::reached), and waits for another thread that asks at the same time, so that
+    /// Works like [`reached`](Time::reached), and waits for another thread that asks at the same time, so that
     /// the answer is not an older one.
     #[cfg(feature = "testing")]
     pub(crate) fn reached_by_now(&self, stream: StreamId) -> Result<Tick, CudaError> {

@@ -47,7 +47,7 @@ impl<G: Gear> Time<G> {
         Ok(Ok(()))
     }
 
-    /// Does the same as [`close`](Time::close), for a tick that is needed now: if the stream is another thread's, the
+    /// Works like [`close`](Time::close), for a tick that is needed now: if the stream is another thread's, the
     /// event is recorded on the legacy default stream, which waits for that stream and for all other blocking streams.
     pub(super) fn close_anyhow(&self, stay: &Stay<'_>, state: &mut LaneState) -> Result<Result<(), Stays>, CudaError> {
         match self.close(stay, state)? {
@@ -84,7 +84,7 @@ impl<G: Gear> Time<G> {
         is_caught.map(|_| Err(Stays::Capturing))
     }
 
-    /// Does the same as [`close`](Time::close), with an event that no capture has caught: the last event of a stream,
+    /// Works like [`close`](Time::close), with an event that no capture has caught: the last event of a stream,
     /// on which all later queries rely.
     pub(super) fn close_for_good(
         &self,

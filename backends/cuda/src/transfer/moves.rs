@@ -55,7 +55,7 @@ impl<G: Gear> Transfers<G> {
         }
     }
 
-    /// Does the same as [`check_copy`](Transfers::check_copy), for a copy between devices: a code that loses a context
+    /// Works like [`check_copy`](Transfers::check_copy), for a copy between devices: a code that loses a context
     /// may concern the other device. A call to this device shows whether its own context is intact.
     fn check_peer_copy(&self, call: &'static str, code: u32, from: End, to: End, bytes: u64) -> Result<(), CudaError> {
         let (mut free, mut total) = (0, 0);
@@ -76,7 +76,7 @@ impl<G: Gear> Transfers<G> {
         Ok((stay, handle))
     }
 
-    /// Does the same as [`start`](Transfers::start), on a stream that is not being captured: for work that must run
+    /// Works like [`start`](Transfers::start), on a stream that is not being captured: for work that must run
     /// once and outside a graph. A graph would read other bytes of the staging ring at each launch.
     /// [`with_piece`](Transfers::with_piece) checks again for each piece.
     fn start_now(&self, call: &'static str, stream: StreamId) -> Result<(Stay<'_>, CUstream), CudaError> {

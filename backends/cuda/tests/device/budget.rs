@@ -13,7 +13,7 @@ fn the_parts_of_what_is_used_add_up() {
     let Some(cuda) = device() else { return };
     let allocator = Allocator::new(cuda.clone());
     let buffer = allocator.create_stream().unwrap().allocate(BYTES).unwrap();
-    let usage = allocator.memory_usage().unwrap().expect("CUDA tells what is free");
+    let usage = allocator.memory_usage().unwrap().expect("CUDA reports what is free");
     let parts = usage.parts();
     assert_eq!(usage.reserved_bytes, cuda.held_bytes(), "{usage:?}");
     assert_eq!(parts.iter().map(|(_, bytes)| bytes).sum::<u64>(), usage.total_bytes - usage.free_bytes, "{usage:?}");

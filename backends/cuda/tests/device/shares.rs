@@ -57,7 +57,7 @@ fn descriptors(run: &SharedRun) -> Vec<(BorrowedFd<'_>, u64)> {
     run.pages.iter().map(|page| (page.descriptor.as_fd(), page.bytes)).collect()
 }
 
-/// Returns the number of open files, where the system tells.
+/// Returns the number of open files, where the system says it.
 fn open_files() -> Option<usize> {
     Some(std::fs::read_dir("/proc/self/fd").ok()?.count())
 }

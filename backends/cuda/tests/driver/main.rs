@@ -26,7 +26,7 @@ fn alone(test: impl FnOnce(Control, &Cuda)) {
     alone_losing(0, test);
 }
 
-/// Does the same as [`alone`], for a test in which the driver fails to take this number of segments back.
+/// Works like [`alone`], for a test in which the driver fails to take this number of segments back.
 fn alone_losing(segments: u64, test: impl FnOnce(Control, &Cuda)) {
     let control = install().expect("the simulator is built with the tests");
     let _alone = control.alone();

@@ -102,7 +102,7 @@ impl Sim {
         self.device.drain(&mut self.device.state(), |_| true);
     }
 
-    /// Does the same as [`synchronize`](Sim::synchronize); the name is for use beside [`complete`](Sim::complete).
+    /// Works like [`synchronize`](Sim::synchronize); the name is for use beside [`complete`](Sim::complete).
     pub fn complete_all(&self) {
         self.synchronize();
     }
@@ -235,7 +235,7 @@ impl Sim {
         self.device.faults.add(Some(call), nth, fault);
     }
 
-    /// Does the same as [`fail`](Sim::fail), counting fallible driver calls of every kind.
+    /// Works like [`fail`](Sim::fail), counting fallible driver calls of every kind.
     ///
     /// # Panics
     ///

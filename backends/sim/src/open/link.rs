@@ -56,7 +56,7 @@ impl Link {
         self.strike(call)
     }
 
-    /// Does the same as [`enter`](Link::enter), for calls that are counted elsewhere.
+    /// Works like [`enter`](Link::enter), for calls that are counted elsewhere.
     pub(crate) fn strike(&self, call: CallKind) -> Result<(), SimError> {
         self.break_off(call);
         self.alive()?;

@@ -210,7 +210,7 @@ impl Space {
         }
     }
 
-    /// Does the same as [`place`](Space::place) for a segment, which starts where one of its bytes is expected unless a
+    /// Works like [`place`](Space::place) for a segment, which starts where one of its bytes is expected unless a
     /// test has said otherwise.
     pub(crate) fn place_segment(&mut self, class: ClassId, bytes: u64, alignment: u64) -> u64 {
         if self.place_next.is_none() && class == ClassId::DEVICE {

@@ -105,7 +105,7 @@ impl Time {
         self.finish_lane(state, point, submit, &mut visiting);
     }
 
-    /// Does the same for one lane. `visiting` holds the lanes that are being finished further up: to need one of them
+    /// Does this for one lane. `visiting` holds the lanes that are being finished further up: to need one of them
     /// again is a circle, which no wait can resolve.
     fn finish_lane(&self, state: &mut State, point: Point, submit: bool, visiting: &mut [bool]) {
         let lane = point.stream.0 as usize;

@@ -56,7 +56,7 @@ impl Vulkan {
         self.device.memory.held_bytes() + page_bytes
     }
 
-    /// Tells the device how many allocations the engine that shares it has itself, or may have at most. They count
+    /// Says how many allocations the engine that shares it has itself, or may have at most. They count
     /// against the driver's limit (`maxMemoryAllocationCount`), as do those of all that adopted the same `VkDevice`.
     /// 0 until this is called; a driver that refuses earlier is believed. Makes no driver call.
     pub fn set_engine_allocations(&self, count: u32) {

@@ -55,7 +55,7 @@ impl Vulkan {
         self.device.time.announce(stream, None)
     }
 
-    /// Does the same as [`begin_submit`](Vulkan::begin_submit), where the engine's own timeline continues with a value
+    /// Works like [`begin_submit`](Vulkan::begin_submit), where the engine's own timeline continues with a value
     /// of the engine's choice.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ impl Notes {
         self.ranges.clear();
     }
 
-    /// Notes the mapping at `offset` of a range, in place of what was noted there before.
+    /// Notes the mapping at `offset` of a range, instead of what was noted there before.
     pub(crate) fn put(&mut self, range: vk::Buffer, offset: u64, note: Note) {
         let notes = self.ranges.entry(range).or_default();
         let end = offset + note.bytes;

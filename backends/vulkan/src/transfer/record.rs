@@ -51,7 +51,7 @@ impl Transfers {
         Ok(work(commands))
     }
 
-    /// Does the same as [`record`](Transfers::record), for commands that write memory. `to_host` says whether the host
+    /// Works like [`record`](Transfers::record), for commands that write memory. `to_host` says whether the host
     /// sees that memory: the command buffer then ends with a barrier to the host.
     pub(crate) fn record_write(
         &self,

@@ -123,7 +123,7 @@ fn miss(power: &str, error: &VulkanError) {
     miss_power(power, &error.to_string());
 }
 
-/// Does the same as [`miss`], for a reason that is no error.
+/// Works like [`miss`], for a reason that is no error.
 pub(crate) fn miss_power(power: &str, error: &str) {
     eprintln!("SKIPPED: {error}");
     let required = std::env::var("MILLPOND_REQUIRE").unwrap_or_default();

@@ -33,7 +33,7 @@ impl Wgpu {
         Wgpu::builder().adapter(adapter).build()
     }
 
-    /// Creates a [`Wgpu`] on a device and its queue that other code has opened, and shares them. Does the same as
+    /// Creates a [`Wgpu`] on a device and its queue that other code has opened, and shares them. Works like
     /// [`WgpuBuilder::adopt`] with the default settings.
     pub fn adopt(device: wgpu::Device, queue: wgpu::Queue) -> Wgpu {
         Wgpu::builder().adopt(device, queue)
@@ -57,7 +57,7 @@ impl WgpuBuilder {
         pollster::block_on(self.request())
     }
 
-    /// Does the same as [`build`](WgpuBuilder::build) without blocking, for callers that have an executor.
+    /// Works like [`build`](WgpuBuilder::build) without blocking, for callers that have an executor.
     ///
     /// # Errors
     ///

@@ -57,7 +57,7 @@ impl Transfers {
         Ok(segment.inside(call, offset, bytes)?)
     }
 
-    /// Does the same for transfers that write. What is no whole words is written by a shader, which needs segments of
+    /// Aligns a transfer that writes. What is no whole words is written by a shader, which needs segments of
     /// the usage `STORAGE`.
     pub(super) fn start_write(
         &self,

@@ -301,7 +301,7 @@ fn budgets_are_the_drivers() {
     let Some(device) = common::open(builder()) else { return };
     if !device.caps().budget {
         assert!(!common::required("budget"), "MILLPOND_REQUIRE names budget, and {device:?} has none");
-        eprintln!("SKIPPED: the driver tells no budget");
+        eprintln!("SKIPPED: the driver reports no budget");
         return;
     }
     let budget = Budget::budget(&device, ClassId::DEVICE).unwrap();

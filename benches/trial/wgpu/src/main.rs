@@ -100,7 +100,7 @@ fn out_of_memory(engine: &Arc<Engine>) -> Result<()> {
     Ok(())
 }
 
-/// What is live, what was live at most, what wgpu has of the driver for that, where it tells.
+/// What is live, what was live at most, what wgpu has of the driver for that, where it says so.
 fn statistics(engine: &Engine) -> Result<()> {
     let (live, peak) = engine.live();
     let (reserved, pieces) = engine.reserved().ok_or_else(|| Error::Other("wgpu does not tell".into()))?;

@@ -15,7 +15,7 @@ pub struct WgpuOptions {
     pub polls: bool,
 }
 
-/// Returns whether an adapter is a GPU: not in software, as far as it tells.
+/// Returns whether an adapter is a GPU: not in software, as far as it says.
 pub(crate) fn is_gpu(adapter: &AdapterInfo) -> bool {
     !matches!(adapter.device_type, DeviceType::Cpu | DeviceType::Other)
 }

@@ -7,7 +7,7 @@ fn is_required(backend: &str) -> bool {
     std::env::var("MILLPOND_REQUIRE").is_ok_and(|names| names.split(',').any(|name| name == backend))
 }
 
-/// Opens the first device of a backend, or tells that there is none.
+/// Opens the first device of a backend, or says that there is none.
 fn open(backend: &str) -> Option<AnyAllocator> {
     match AnyDevice::open(backend) {
         Ok(device) => Some(AnyAllocator::new(device)),

@@ -48,7 +48,7 @@ fn tile_of(view: &SegmentView, block: &BlockView) -> Tile {
     }
 }
 
-/// Tells a segment and the blocks in it.
+/// Passes on a segment and the blocks in it.
 ///
 /// # Safety
 ///

@@ -59,7 +59,7 @@ pub(super) unsafe extern "C" fn share(address: *const c_void, sink: *const Pages
     })
 }
 
-/// Tells the pages of a run.
+/// Passes on the pages of a run.
 ///
 /// # Safety
 ///

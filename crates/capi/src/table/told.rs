@@ -1,9 +1,9 @@
-//! A device that tells the host of the table what it reserves, releases, maps and unmaps.
+//! A device that reports to the host of the table what it reserves, releases, maps and unmaps.
 //!
 //! It passes everything on to the device that it wraps, but for the open ticks and the clock of its work
 //! (`Backend::open_tick` and `Backend::work_clock`). With them `growth:balanced` finds out whether streams run side by
 //! side, and spends memory where they do. It found so in 17 of 18 runs of a BERT on four streams in PyTorch on an H200,
-//! which then reserved 2.0 to 2.2 times what was live, in place of 1.03, and took as long. Without them it
+//! which then reserved 2.0 to 2.2 times what was live, instead of 1.03, and took as long. Without them it
 //! spends little.
 //!
 //! While nothing is to be told it costs a relaxed load for each driver call, which takes microseconds.
@@ -50,7 +50,7 @@ pub(super) fn free_memory(device: u32) -> bool {
     unsafe { free_memory(device as i32) != 0 }
 }
 
-/// A device that tells.
+/// A device that reports what it does.
 pub(super) struct Told<D: Device> {
     device: D,
     number: u32,

@@ -77,8 +77,8 @@ fn missing(info: &DeviceInfo) -> Vec<String> {
         ),
         (
             info.budget,
-            "VK_EXT_memory_budget: nobody tells how much memory is left; set a limit, or install a driver that has it, \
-             in software Mesa 25",
+            "VK_EXT_memory_budget: nobody reports how much memory is left; set a limit, or install a driver that has \
+             it, in software Mesa 25",
         ),
     ];
     lacks.into_iter().filter(|(has, _)| !has).map(|(_, text)| text.to_string()).collect()

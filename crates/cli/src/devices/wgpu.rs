@@ -34,7 +34,7 @@ fn listed(index: usize, info: &AdapterInfo) -> Result<Device, Broken> {
 /// What every device of wgpu lacks.
 const MISSING: [&str; 2] = [
     "virtual memory: wgpu has none, so there are no pages, and paged falls back to classic; the Vulkan backend has it",
-    "a budget: wgpu tells nobody how much memory is left; set a limit, or use the Vulkan backend",
+    "a budget: wgpu does not report how much memory is left; set a limit, or use the Vulkan backend",
 ];
 
 fn facts(info: &AdapterInfo) -> Vec<Fact> {

@@ -85,8 +85,7 @@ fn exhaust(
 /// Checks that memory can be exhausted, which requires a device that refuses what it does not have.
 fn exhaustible<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     if bench.caps().oversubscribes {
-        let why =
-            "nothing tells what is released on a device that grants more than it has: write DeviceUnderTest::live";
+        let why = "nothing says what is released on a device that grants more than it has: write DeviceUnderTest::live";
         return Err(Stop::Fail(why.to_owned()));
     }
     Ok(())

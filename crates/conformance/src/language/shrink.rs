@@ -2,7 +2,7 @@
 
 use super::operation::{Noted, Operation, renumbered};
 
-/// Sizes that are tried in place of a larger one, in bytes.
+/// Sizes that are tried instead of a larger one, in bytes.
 const PLAIN_BYTES: [u64; 5] = [512, 4 << 10, 1 << 20, 2 << 20, 20 << 20];
 
 /// The shortest program that was found.

@@ -119,7 +119,7 @@ impl<'d, D: DeviceUnderTest> Case<'d, D> {
         (program, End::unless_skipped(result))
     }
 
-    /// Does the same, and returns the reason if the device cannot serve the policy.
+    /// Works like `run`, and returns the reason if the device cannot serve the policy.
     pub(super) fn attempt(&self, swarm: &Swarm) -> (Program, Result<Tally, End>) {
         let mut random = Random::new(swarm.seed);
         let mix = mix::draw(&mut random, swarm.faults);

@@ -189,7 +189,7 @@ impl Windows {
     }
 
     /// Returns the window that was not used for longest, or of those that were used behind `before`, if that is given,
-    /// with what tells them apart: the count of uses and the window.
+    /// with what distinguishes them: the count of uses and the window.
     pub(crate) fn least_used(&self, before: Option<(u64, WindowId)>) -> Option<(u64, WindowId)> {
         let from = before.map_or(Bound::Unbounded, Bound::Excluded);
         self.by_use.range((from, Bound::Unbounded)).next().copied()

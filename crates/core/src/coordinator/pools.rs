@@ -1,4 +1,4 @@
-//! Private pools and captures: what the rest of the coordinator asks about them, and what the shell tells.
+//! Private pools and captures: what the rest of the coordinator asks about them, and what the shell reports.
 //!
 //! A pool is *held* while it has references. A graph that was captured in it may run again at any time, so nothing of a
 //! held pool goes back to the driver: its segments and pages stay, and its windows do not end. Once the last reference

@@ -76,8 +76,8 @@ impl Coordinator {
         }
     }
 
-    /// Tells a home how far streams have come since it was told last, and then looks at it. Costs a look at each time
-    /// that one has come further, or at each stream if those are fewer.
+    /// Updates a home with how far streams have come since the last time, and then looks at it. Costs a look at each
+    /// time that one has come further, or at each stream if those are fewer.
     pub(crate) fn tell_news<R>(&self, home: ShardId, shards: &mut dyn Shards, then: impl FnOnce(&mut Shard) -> R) -> R {
         let early = self.early();
         shards.with(home, |home| {

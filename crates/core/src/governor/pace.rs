@@ -397,7 +397,7 @@ mod tests {
             self.work_unseen(streams, steps, 1);
         }
 
-        /// Does the same, with a look at the device every few microseconds only.
+        /// Runs with a look at the device every few microseconds only.
         fn work_unseen(&mut self, streams: &[u32], steps: u64, each_look: u64) {
             for _ in 0..steps {
                 self.now += 1000 * each_look;
@@ -510,7 +510,7 @@ mod tests {
         assert_eq!(world.pace.sharing, Sharing::Untold);
     }
 
-    /// One stream alone tells nothing of several.
+    /// One stream alone shows nothing of several.
     #[test]
     fn little_memory_is_spent_where_nothing_is_found_out() {
         let mut world = World::new(true);

@@ -237,7 +237,7 @@ mod tests {
     }
 
     /// What is told of a part of a free block is of that part, and what is told of all of it is what a look at its
-    /// pages tells.
+    /// pages shows.
     #[test]
     fn a_part_of_a_free_block_has_its_own_pages() {
         let (mut shard, ..) = with_gaps(&[4, 4, 8]);

@@ -182,7 +182,7 @@ impl IdlePages {
         pages[from..before].iter().position(has_all).map(|at| from + at).or(two)
     }
 
-    /// Does the same apart from its callers: a search of hundreds of windows has only the first look at each of them in
+    /// Searches apart from its callers: a search of hundreds of windows has only the first look at each of them in
     /// its loop.
     #[inline(never)]
     fn next_page(&self, pages: &[PageId], from: usize, longest: u64, bytes: u64) -> Option<usize> {

@@ -134,8 +134,8 @@ impl Run<'_> {
         }
     }
 
-    /// Tells the home how far streams have come, and looks for a free block if the plan was told of it, too. Where
-    /// there is none, returns the number of blocks of the home that were freed before that.
+    /// Updates the home with how far streams have come, and looks for a free block if the plan was told of it, too.
+    /// Where there is none, returns the number of blocks of the home that were freed before that.
     pub(crate) fn find_by_news(&mut self) -> Result<Grant, u64> {
         let Allocation { shard: home, want } = self.plan.request.allocation();
         let has_news = core::mem::replace(&mut self.plan.knows.times, Times::Seen) == Times::Told;

@@ -39,7 +39,7 @@ fn a_history_follows_what_was_live_before_it() {
     check(&imported.trace);
     let (f, c) = (|id| Free { id }, |id| Complete { id });
     let expected = [
-        // Before the history, by address: 400 bytes that no event tells of, 1000 bytes and 7 MiB that events free.
+        // Before the history, by address: 400 bytes without an event, 1000 bytes and 7 MiB that events free.
         a(0, 400, 0),
         a(1, 1000, 0),
         a(2, 7 * MIB, 1),

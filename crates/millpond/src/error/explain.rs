@@ -14,7 +14,7 @@ use crate::text::format_bytes;
 /// What is said where there is a history. The replay itself is not made here: it may take seconds, and its crate stands
 /// above this one.
 pub(crate) const RECORDED: &str = "The history is recorded: millpond_replay::which_policies_fit(&allocator.snapshot(), \
-                                   Sim::new) tells which policy would have fitted";
+                                   Sim::new) shows which policy would have fitted";
 
 /// An explanation of an out-of-memory error: from the allocator's state at the moment of the refusal, after its
 /// retries. Prints one line for each part.
@@ -28,7 +28,7 @@ pub struct Explanation {
     pub remedies: Vec<Remedy>,
     /// The five groups of live buffers with the most bytes, where buffers are noted: see [`crate::live`].
     pub holders: Vec<LiveGroup>,
-    /// Whether there is a history. A replay of it tells which policies would have served the request:
+    /// Whether there is a history. A replay of it shows which policies would have served the request:
     /// `millpond_replay::which_policies_fit` makes one under each.
     pub is_recorded: bool,
 }

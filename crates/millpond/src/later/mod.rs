@@ -2,7 +2,7 @@
 //!
 //! # Who wakes them
 //!
-//! A driver tells of no point by itself, so a thread waits for it. The first future of a stream that has to wait starts
+//! A driver reports no point by itself, so a thread waits for it. The first future of a stream that has to wait starts
 //! a thread for that stream, which waits for the lowest tick that is awaited there, and wakes all futures up to the
 //! tick that was reached. As each stream has its own, a long wait for one stream does not hold up the others. After ten
 //! seconds without a future to wake, a thread ends. So a stream on which nothing is awaited, or on which all is reached

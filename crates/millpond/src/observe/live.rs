@@ -197,7 +197,7 @@ impl<B: Backend> Allocator<B> {
 }
 
 impl<B: Backend> Stream<B> {
-    /// Does the same as [`allocate`](Self::allocate) within a [tag](crate::tag()) of this name: it is the buffer's
+    /// Works like [`allocate`](Self::allocate) within a [tag](crate::tag()) of this name: it is the buffer's
     /// label, below the tag that is in force.
     ///
     /// # Errors

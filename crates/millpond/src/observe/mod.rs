@@ -1,6 +1,6 @@
 //! What observes an allocator: statistics as people read them, what is alive, the history, snapshots, logs and metrics.
 //!
-//! All of it stands on the allocator, which tells [events](crate::events) to sinks and has its lanes write
+//! All of it stands on the allocator, which passes [events](crate::events) to sinks and has its lanes write
 //! [notes](crate::notes). It knows no observer.
 
 pub(crate) mod activity;

@@ -6,7 +6,7 @@ use crate::allocator::Allocator;
 use crate::events::Sink;
 
 impl<B: Backend> Allocator<B> {
-    /// Tells every [event](crate::events::Event) to the sink from now on. An allocator has at most one sink of each
+    /// Passes every [event](crate::events::Event) to the sink from now on. An allocator has at most one sink of each
     /// type: returns the one that is replaced. While there is a sink, every operation takes a lock that all streams
     /// share.
     ///

@@ -21,14 +21,15 @@ pub struct Capture<B: Backend> {
 }
 
 impl<B: Backend> Stream<B> {
-    /// Tells the allocator that work queued on this stream is captured into a graph from now on: CUDA's
+    /// Says that work queued on this stream is captured into a graph from now on: CUDA's
     /// `cudaStreamBeginCapture`, which the program calls itself, before or after this. Makes no driver call. The
     /// capture has ended when the returned value is dropped; drop it once the driver has ended the capture.
     ///
     /// Until then
     ///
     /// - the allocator queues nothing on the stream, and neither asks how far it is nor waits for it;
-    /// - memory that is freed on the stream is reused there in the order of its work, as ever, and by no other stream;
+    /// - memory that is freed on the stream is reused there in the order of its work, as always, and by no other
+    ///   stream;
     /// - a buffer that is freed, and was used on the stream by [`record_stream`](crate::Buffer::record_stream), waits
     ///   until the capture has ended, and then for what is queued on the stream by then;
     /// - in a private pool, on whatever stream, no memory is taken that another stream may still use.
@@ -70,7 +71,7 @@ impl<B: Backend> Stream<B> {
 }
 
 impl<B: Backend> Capture<B> {
-    /// Tells the allocator that another stream takes part in the capture, as it waits for an event of one that does.
+    /// Says that another stream takes part in the capture, as it waits for an event of one that does.
     /// Its capture ends with this one. The pool that the given stream allocates in does not matter.
     ///
     /// # Errors

@@ -55,7 +55,7 @@ impl<B: Backend> State<B> {
         groups_of(lanes.iter().filter_map(|lane| lane.notes.as_ref()).flat_map(|notes| notes.live()))
     }
 
-    /// Tells the hook what is left, as the last handle ends.
+    /// Reports to the hook what is left, as the last handle ends.
     pub(crate) fn tell_of_what_is_left(&self) {
         let noting = &self.sinks.noting;
         if noting.is_on()

@@ -8,19 +8,19 @@ use crate::events::Event;
 use crate::notes::note::Out;
 
 impl<B: Backend> State<B> {
-    /// Tells the sinks, if there are any, of a block that was handed out.
+    /// Reports to the sinks, if there are any, a block that was handed out.
     #[cold]
     pub(crate) fn tell_grant(&self, lane: &Lane<B>, stream: StreamId, requested: u64, grant: &Grant) {
         let Grant { slot, offset, size, .. } = *grant;
         self.tell_of(lane, (slot, offset), |segment, offset| Event::Grant { stream, requested, segment, offset, size });
     }
 
-    /// Tells of a free before the block is freed, so that its place is not handed out again first.
+    /// Reports a free before the block is freed, so that its place is not handed out again first.
     pub(crate) fn tell_free(&self, lane: &Lane<B>, out: &Out) {
         self.tell_of(lane, (out.slot, out.offset), |segment, offset| Event::Free { segment, offset });
     }
 
-    /// Tells the sinks, if there are any, an event of a block that is handed out.
+    /// Passes to the sinks, if there are any, an event of a block that is handed out.
     pub(crate) fn tell_of(
         &self,
         lane: &Lane<B>,

@@ -8,7 +8,7 @@
 //!
 //! All three have a parameter for the memory that they are made over, which is [`Buffer`](crate::Buffer). They track
 //! nothing: work that uses a range is recorded on the buffer ([`record_stream`](crate::Buffer::record_stream),
-//! [`used_until`](crate::Buffer::used_until)) as ever, and the memory is granted again only when the whole buffer is
+//! [`used_until`](crate::Buffer::used_until)) as always, and the memory is granted again only when the whole buffer is
 //! dropped.
 //!
 //! The elements are of any type that is [`Pod`]: integers, `f32`, `f64`, arrays of them, structures that derive it, and

@@ -179,7 +179,7 @@ fn it_names_what_is_in_the_way_and_what_each_remedy_frees() {
         &[
             &format!("pinned by 4.00 MiB live at offset 0 (model/encoder, from {site}), and 5.00 MiB live at offset"),
             "Held most by: 80.00 MiB in 1 of (no label) at ",
-            "The history is recorded: millpond_replay::which_policies_fit(&allocator.snapshot(), Sim::new) tells which",
+            "The history is recorded: millpond_replay::which_policies_fit(&allocator.snapshot(), Sim::new) shows which",
         ],
     );
     let text = explanation.to_string();

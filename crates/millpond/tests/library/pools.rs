@@ -246,7 +246,7 @@ fn no_memory_is_in_two_pools() {
     }
 }
 
-/// PyTorch's counters count private pools with the rest, and the layout tells which segment is whose.
+/// PyTorch's counters count private pools with the rest, and the layout says which segment is whose.
 #[test]
 fn statistics_have_all_pools() {
     for conf in CONFS {

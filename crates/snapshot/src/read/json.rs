@@ -1,8 +1,8 @@
 //! Reads JSON into a tree.
 //!
-//! `serde_json` tells the place of a syntax error, and no longer knows the place of a value once it was read. Here most
-//! mistakes are of the second kind, a field that is missing or of the wrong kind, so each value keeps its place. The
-//! same texts are accepted, except those with a whole number beyond 64 bits.
+//! `serde_json` reports the place of a syntax error, and no longer knows the place of a value once it was read. Here
+//! most mistakes are of the second kind, a field that is missing or of the wrong kind, so each value keeps its place.
+//! The same texts are accepted, except those with a whole number beyond 64 bits.
 
 use super::tree::{Item, Tree, Value, at};
 use crate::error::{Problem, SnapshotError};

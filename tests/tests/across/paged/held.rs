@@ -46,7 +46,7 @@ impl Hands {
         self.free_but_read(hand, |_| true);
     }
 
-    /// Does the same, and reads the block before only where `reads` says so of its stream, as reading waits for the
+    /// Allocates, and reads the block before only where `reads` says so of its stream, as reading waits for the
     /// device.
     pub(crate) fn free_but_read(&mut self, hand: usize, reads: impl Fn(usize) -> bool) {
         if let Some(held) = self.held[hand].take() {

@@ -318,7 +318,7 @@ impl DeviceUnderTest for Toys {
 
     fn name(&self) -> String {
         let flaw = self.flaw.map_or("nothing".to_owned(), |flaw| format!("{flaw:?}"));
-        format!("a toy with {flaw} broken{}", if self.told { "" } else { ", whose author tells nothing" })
+        format!("a toy with {flaw} broken{}", if self.told { "" } else { ", whose author says nothing" })
     }
 
     fn open(&self, _need: &Need) -> Result<Toy, Unavailable> {

@@ -46,7 +46,7 @@ fn use_window(device: &mut Device, free: [u64; 2]) -> u64 {
     window.offset
 }
 
-/// A request gets a new window, in place of another one, which another stream used last.
+/// A request gets a new window, instead of another one, which another stream used last.
 #[test]
 fn a_window_that_another_stream_used_ends() {
     let mut device = with_gaps(4, &[4; 7]);
