@@ -9,6 +9,7 @@ mod interrupt;
 mod names;
 mod output;
 mod quantity;
+mod recognise;
 
 use std::process::ExitCode;
 

@@ -1,18 +1,22 @@
 //! `millpond import`: a recording of another tool becomes a trace.
 
-use std::io::{self, BufWriter};
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufWriter, Read};
+use std::path::{Path, PathBuf};
 
 use millpond::text::format_bytes;
-use millpond_import::{Format, ImportError, Imported, Left, Options, import, import_file};
-use millpond_trace::Limits;
+use millpond_import::{Format, ImportError, Imported, Left, Options, import, import_begun};
+use millpond_trace::{Event, Limits, Trace};
 use serde::Serialize;
 
 use super::name_of;
+use super::replay::advised;
 use crate::failure::Failure;
 use crate::files::{self, Standard, shown};
 use crate::output::{Align, Output, Table};
 use crate::quantity::parse_limits;
+use crate::recognise::{Known, recognised};
 
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\
@@ -21,7 +25,9 @@ Formats:
   rmm        the log of RMM's logging_resource_adaptor: Thread,Time,Action,Pointer,Size,Stream
   lifetimes  a table id,lower,upper,size, as MiniMalloc and TelaMalloc use it
   stalloc    the log of STAlloc's tracer, mem_log_dev0.txt
-Each may be compressed with gzip or zstd. Prints what the recording has and the trace has not.
+  trace      a trace of Millpond, which is written as it is, compressed as its new name says
+Each may be compressed with gzip or zstd, and is known by its content. Prints what the recording has
+and the trace has not. `replay`, `report` and `tune` take any of these files as they are.
 
 Examples:
   millpond import snapshot.pickle -o train.trace.zst        a snapshot, found out by its content
@@ -103,33 +109,93 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<(), Failure>
     let is_input = files::is_input(&args.file);
     let name = (!is_input).then_some(name);
     let options = Options { format: args.from, device: args.device, name, limits: args.limits, refused: args.refused };
-    let imported = if is_input { import(io::stdin().lock(), &options) } else { import_file(&args.file, &options) };
     let source = if is_input { "standard input".into() } else { shown(&args.file) };
-    let imported = imported.map_err(|error| Failure::Input(explain(&source, &error, &WAYS)))?;
-    if imported.trace.events.is_empty() {
-        return Err(Failure::Input(format!("{source}: {}", nothing(&imported))));
-    }
+    let program = if is_input {
+        Program::of(io::stdin().lock(), &source, options)?
+    } else {
+        let file = File::open(&args.file).map_err(|error| unopened(&args.file, error))?;
+        Program::of(file, &source, options)?
+    };
     let written = if files::is_output(&args.output) {
         output.make_room();
-        imported.trace.write_to(BufWriter::new(Standard::new())).map(drop)
+        program.trace.write_to(BufWriter::new(Standard::new())).map(drop)
     } else {
-        imported.trace.write(&args.output)
+        program.trace.write(&args.output)
     };
     written.map_err(|error| Failure::Input(format!("{}: {error}; give another path with -o", shown(&args.output))))?;
-    print(args, &source, &imported, output);
+    print(args, &source, &program, output);
     Ok(())
 }
 
-/// Returns why there is nothing to write.
-pub(crate) fn nothing(imported: &Imported) -> String {
-    let why = match imported.format {
+/// What was read of a file.
+struct Program {
+    trace: Trace,
+    /// The name of the format, and what it is for readers.
+    format: (&'static str, &'static str),
+    device: Option<usize>,
+    left: Vec<Left>,
+}
+
+impl Program {
+    /// Reads a file in the format that the options name, or else in the one that its content has.
+    fn of(reader: impl Read, source: &str, options: Options) -> Result<Self, Failure> {
+        let imported = if options.format.is_some() {
+            import(reader, &options)
+        } else {
+            match recognised(reader, source)? {
+                (content, Known::Recording(format)) => {
+                    import_begun(content, &Options { format: Some(format), ..options })
+                }
+                (content, Known::Trace) => {
+                    let trace = Trace::from_content(content, &options.limits);
+                    let trace =
+                        trace.map_err(|error| Failure::Input(format!("{source}: {}", advised(&error, WAYS.limits))))?;
+                    let format = ("trace", "a trace of Millpond, which needs no import");
+                    return Self { trace, format, device: None, left: Vec::new() }.with_events(source, NO_EVENT);
+                }
+            }
+        };
+        let imported = imported.map_err(|error| Failure::Input(explain(source, &error, &WAYS)))?;
+        let why = nothing(&imported);
+        let Imported { trace, format, device, left } = imported;
+        Self { trace, format: (format.name(), format.about()), device, left }.with_events(source, why)
+    }
+
+    /// Refuses a program without events.
+    fn with_events(self, source: &str, why: &str) -> Result<Self, Failure> {
+        if self.trace.events.is_empty() {
+            return Err(Failure::Input(format!("{source}: {why}; no trace is written")));
+        }
+        Ok(self)
+    }
+
+    fn streams(&self) -> usize {
+        let mut seen = BTreeSet::new();
+        for event in &self.trace.events {
+            if let Event::Allocate { stream, .. } | Event::Use { stream, .. } | Event::Mark { stream, .. } = event {
+                seen.insert(*stream);
+            }
+        }
+        seen.len()
+    }
+}
+
+const NO_EVENT: &str = "there is no event in it";
+
+/// Returns why a recording has no event.
+pub(crate) fn nothing(imported: &Imported) -> &'static str {
+    match imported.format {
         Format::PyTorch => {
             "it has no history and no memory: call torch.cuda.memory._record_memory_history() before what is to be \
              recorded"
         }
         _ => "it has no allocation",
-    };
-    format!("{why}; no trace is written")
+    }
+}
+
+fn unopened(path: &Path, error: io::Error) -> Failure {
+    let error = ImportError::Open { path: path.into(), error };
+    Failure::Input(explain(&shown(path), &error, &WAYS))
 }
 
 /// The options by which a command has a recording read in another way.
@@ -142,7 +208,6 @@ pub(crate) struct Ways {
 pub(crate) fn explain(shown: &str, error: &ImportError, ways: &Ways) -> String {
     match error {
         ImportError::Open { .. } => format!("{error}; give the path of a recording"),
-        ImportError::Unknown { .. } => format!("{shown}: {error} with --from"),
         ImportError::Devices { .. } => format!("{shown}: {error} with {}", ways.device),
         ImportError::NoDevice { .. } => format!("{shown}: {error}; give another --device"),
         ImportError::Limit { raise, .. } => {
@@ -152,31 +217,21 @@ pub(crate) fn explain(shown: &str, error: &ImportError, ways: &Ways) -> String {
     }
 }
 
-fn streams(imported: &Imported) -> usize {
-    use millpond_trace::Event;
-    let mut seen = std::collections::BTreeSet::new();
-    for event in &imported.trace.events {
-        if let Event::Allocate { stream, .. } | Event::Use { stream, .. } | Event::Mark { stream, .. } = event {
-            seen.insert(*stream);
-        }
-    }
-    seen.len()
-}
-
-fn print(args: &ImportArgs, source: &str, imported: &Imported, output: &mut Output) {
-    let Imported { trace, format, device, left } = imported;
-    let (blocks, streams, live_peak_bytes) = (trace.allocations(), streams(imported), trace.live_peak());
+fn print(args: &ImportArgs, source: &str, program: &Program, output: &mut Output) {
+    let Program { trace, format, device, left } = program;
+    let ((format, about), streams) = (*format, program.streams());
+    let (blocks, live_peak_bytes) = (trace.allocations(), trace.live_peak());
     let path = shown(&args.output);
     if output.is_json() {
         let not_carried_over = left.iter().map(|Left { what, count }| LeftRow { what, count: *count }).collect();
         let (events, device) = (trace.events.len(), *device);
-        let (file, trace, format) = (source, path.as_str(), format.name());
+        let (file, trace) = (source, path.as_str());
         let row = Row { file, trace, format, device, events, blocks, streams, live_peak_bytes, not_carried_over };
         output.json(&row);
         return;
     }
     let of = device.map_or(String::new(), |device| format!(", device {device}"));
-    let mut text = format!("{source}: {}{of}\n{path}:\n", format.about());
+    let mut text = format!("{source}: {about}{of}\n{path}:\n");
     let mut table = Table::new(&[("", Align::Left), (" ", Align::Right)]);
     for (what, value) in [
         ("events", trace.events.len().to_string()),

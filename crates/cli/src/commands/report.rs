@@ -27,7 +27,7 @@ Examples:
 /// `millpond report`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportArgs {
-    /// Traces: plain text, gzip or zstd; `-` is standard input. Without any, a real one that is built in
+    /// Traces, or recordings that `import` reads; `-` is standard input. Without any, a real trace that is built in
     #[arg(value_name = "TRACE")]
     traces: Vec<PathBuf>,
     #[arg(long = "pattern", value_name = "NAME[:seed=N]", value_parser = PatternChoice::parse)]

@@ -1,6 +1,6 @@
 //! `millpond import`, as people start it.
 
-use crate::common::{Scratch, run, run_on_input};
+use crate::common::{Scratch, corpus, run, run_on_input};
 use millpond_trace::Trace;
 
 /// Returns the path of a snapshot that PyTorch could have written.
@@ -72,7 +72,7 @@ fn errors_name_the_place_and_the_fix() {
     run(&["import", "no/such.pickle", "-o", &trace]).fails(2, &["cannot open no/such.pickle", "give the path"]);
     run(&["import", &two]).fails(2, &["--output <TRACE>"]);
     let noise = Scratch::new("noise.bin", b"\x7fELF\x02");
-    run(&["import", noise.path(), "-o", &trace]).fails(2, &[noise.path(), "byte 0", "with --from"]);
+    run(&["import", noise.path(), "-o", &trace]).fails(2, &[noise.path(), "no format is known that begins with"]);
     let broken = Scratch::new("broken.csv", b"id,lower,upper,size\na,0,x,5\n");
     run(&["import", broken.path(), "-o", &trace]).fails(2, &["line 2, column 5: `x` is no time"]);
     let code = Scratch::new("code.pickle", b"\x80\x02cos\nsystem\n.");
@@ -127,4 +127,36 @@ fn a_replay_takes_the_addresses_of_the_recorded_segments() {
     assert!(header.contains("\"segment_addresses\":[[2097152,139637980921856],[2097152,139637978824704]]"), "{header}");
     let without = Scratch::new("tie-without.trace", events.as_bytes());
     assert_eq!(reserved(without.path(), &["--as-recorded"]), Some(6 * MIB), "the device's own addresses rise");
+}
+
+/// A trace needs no import: it is written as it is, in the compression that its new name asks for.
+#[test]
+fn a_trace_becomes_the_same_trace() {
+    let (source, target) = (corpus("traces/gnn.trace.gz"), target("again.trace.zst"));
+    let row = &run(&["import", &source, "-o", &target, "--json"]).json()[0];
+    assert_eq!((&row["format"], &row["not_carried_over"]), (&"trace".into(), &serde_json::json!([])));
+    assert_eq!(Trace::read(&target).expect("a trace"), Trace::read(&source).expect("a trace"));
+    let empty = Scratch::new("no-event.trace", b"# {}\n");
+    run(&["import", empty.path(), "-o", &target]).fails(2, &["there is no event in it", "no trace is written"]);
+    run(&["import", &source, "-o", &target, "--limits", "events=3"]).fails(2, &["--limits events=N, or `none`"]);
+}
+
+/// What no command can read is answered by each of them with the formats that there are.
+#[test]
+fn an_unknown_file_is_answered_with_the_formats_that_are_known() {
+    let (page, trace) = (target("unknown.html"), target("unknown.trace"));
+    let unknown = Scratch::new("unknown.bin", b"\x7fELF\x02\x01");
+    let says = ["unknown.bin: no format is known", "a trace of Millpond", "a snapshot of PyTorch", "a log of RMM"];
+    for args in [
+        &["report", "-o", &page][..],
+        &["import", "-o", &trace],
+        &["replay", "--device", "sim"],
+        &["tune", "--budget", "5"],
+        &["sameness", "--device", "sim"],
+    ] {
+        let ran = run(&[args, &[unknown.path()]].concat());
+        ran.fails(2, &says);
+        assert!(!ran.stderr.contains("trace-format.md"), "{}", ran.stderr);
+    }
+    assert!(!std::path::Path::new(&page).exists() && !std::path::Path::new(&trace).exists());
 }

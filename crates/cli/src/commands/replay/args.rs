@@ -134,7 +134,7 @@ one thread and without --touch. The file loads nothing else. `millpond report` w
 /// `millpond replay`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ReplayArgs {
-    /// Traces: plain text, gzip or zstd; `-` is standard input. Without any, a real one that is built in
+    /// Traces, or recordings that `import` reads; `-` is standard input. Without any, a real trace that is built in
     #[arg(value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
     /// A made-up program, hard on an allocator, replayed like a trace; `all` for each. May be repeated

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use millpond_import::{Format, ImportError, Imported, Options, import_begun};
-use millpond_trace::{Content, Limits, Pattern, Trace, TraceError};
+use millpond_import::{ImportError, Imported, Options, import_begun};
+use millpond_trace::{Limits, Pattern, Trace, TraceError};
 
 use crate::commands::import::{self, Ways};
 use crate::commands::name_of;
@@ -13,12 +13,10 @@ use crate::failure::Failure;
 use crate::files::{self, shown};
 use crate::names::{closest, suggestion};
 use crate::output::tell;
+use crate::recognise::{Known, recognised};
 
 /// How a replay has a recording read in another way.
 const WAYS: Ways = Ways { limits: "--trace-limits", device: "`millpond import --device N`" };
-
-/// How much of a file is looked at to find out what it is.
-const BEGINNING_BYTES: usize = 4096;
 
 /// The built-in trace: the training of a GPT-2, as PyTorch's allocator recorded it on an H200. The file is a copy of
 /// that in `tests/corpus/traces`: a package holds no files from outside of its folder.
@@ -141,15 +139,14 @@ pub(crate) fn read_trace(path: &Path) -> Result<Trace, Failure> {
 
 /// Reads a trace, or a recording that is known by its content. `name` is the program's, for a recording that has none.
 fn of_reader(reader: impl Read, shown: &str, name: Option<String>, limits: &Limits) -> Result<Trace, Failure> {
-    let broken = |error| Failure::Input(format!("{shown}: {}", TraceError::Read { line: 0, error }));
-    let mut content = Content::new(reader).map_err(broken)?;
-    let trace = match Format::of(content.beginning(BEGINNING_BYTES).map_err(broken)?) {
-        Ok(format) => {
+    let (content, known) = recognised(reader, shown)?;
+    let trace = match known {
+        Known::Recording(format) => {
             let options = Options { format: Some(format), name, limits: *limits, ..Options::default() };
             of_recording(import_begun(content, &options), shown)?
         }
-        Err(_) => Trace::from_content(content, limits)
-            .map_err(|error| Failure::Input(format!("{shown}: {}", advised(&error))))?,
+        Known::Trace => Trace::from_content(content, limits)
+            .map_err(|error| Failure::Input(format!("{shown}: {}", advised(&error, "--trace-limits"))))?,
     };
     if trace.events.is_empty() {
         let text = format!("{shown}: there is no event in it, so there is nothing to replay");
@@ -162,7 +159,7 @@ fn of_reader(reader: impl Read, shown: &str, name: Option<String>, limits: &Limi
 fn of_recording(imported: Result<Imported, ImportError>, shown: &str) -> Result<Trace, Failure> {
     let imported = imported.map_err(|error| Failure::Input(import::explain(shown, &error, &WAYS)))?;
     if imported.trace.events.is_empty() {
-        return Err(Failure::Input(format!("{shown}: {}", import::nothing(&imported))));
+        return Err(Failure::Input(format!("{shown}: {}, so there is nothing to replay", import::nothing(&imported))));
     }
     tell(&format!("note: {shown} is {}; `millpond import` says what its trace has not", imported.format.about()));
     Ok(imported.trace)
@@ -186,12 +183,10 @@ fn beside(path: &Path) -> Option<PathBuf> {
     Some(path.with_file_name(meant))
 }
 
-/// Returns the error's text, with the option by which a limit is raised.
-fn advised(error: &TraceError) -> String {
+/// Returns the error's text. `option` is the one by which a command raises a limit.
+pub(crate) fn advised(error: &TraceError, option: &str) -> String {
     match error {
-        TraceError::Limit { limit, .. } => {
-            format!("{error}: `millpond replay --trace-limits {}=N`, or `none`", limit.name())
-        }
+        TraceError::Limit { limit, .. } => format!("{error}: {option} {}=N, or `none`", limit.name()),
         error => format!("{error}; docs/reference/trace-format.md describes the format"),
     }
 }

@@ -40,7 +40,7 @@ first use on another stream. Without it the device is always done, and it makes 
 /// `millpond tune`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TuneArgs {
-    /// Traces: plain text, gzip or zstd; `-` is standard input. Without any, a real one that is built in
+    /// Traces, or recordings that `import` reads; `-` is standard input. Without any, a real trace that is built in
     #[arg(value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
     /// A made-up program, tuned like a trace; `all` for each. May be repeated
