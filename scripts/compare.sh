@@ -50,7 +50,7 @@ same() {
 }
 
 same "digests of decisions" sameness --device sim --seeds 200 "${traces[@]}"
-all=(--compare --tight --no-times --stats --device sim)
+all=(--policy paged,tight,classic,expandable,direct --no-times --stats --device sim)
 same "replays" replay "${all[@]}" "${traces[@]}"
 same "made-up programs" replay "${all[@]}" --pattern all
 same "replays with work in flight" replay "${all[@]}" --touch --scale 64 --passes 1 "${traces[@]}"

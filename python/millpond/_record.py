@@ -182,5 +182,5 @@ def report(path: Path, out: Path | None, policies: Sequence[str], options: Seque
             imported = pathlib.Path(folder, path.stem + ".trace.zst")
             _run([found, "import", path, "-o", imported])
             path = imported
-        _run([found, "report", path, "-o", out, "--policy", ",".join(policies), *options])
+        _run([found, "report", path, "-o", out, "--policy", ",".join(policies), "--allow-oom", *options])
     return out

@@ -22,7 +22,8 @@ Exit codes:
   1  a check failed: a recording differs, a conformance scenario failed, a byte is wrong
   2  wrong usage, bad input (configuration, trace, recording), or output that cannot be written
   3  a device is missing or its driver failed
-  4  a program that was replayed ran out of memory, or no setting fits its limit
+  4  a program that was replayed (replay, report) ran out of memory, or no
+     setting fits its limit
 130  it was interrupted by Ctrl-C; what there was by then is printed";
 
 const EXAMPLES: &str = "\

@@ -16,6 +16,21 @@ use std::path::Path;
 
 use millpond_trace::printable;
 
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Checks that a table is asked for in one form.
+///
+/// # Errors
+///
+/// Returns [`Failure::Input`] for Markdown in JSON.
+fn one_form(markdown: bool, output: &Output) -> Result<(), Failure> {
+    if markdown && output.is_json() {
+        return Err(Failure::Input("--markdown is a way to print the table; give it or --json".into()));
+    }
+    Ok(())
+}
+
 /// Returns the name of a file in results: printable, and without the endings that give its format.
 fn name_of(path: &Path, endings: &[&str]) -> String {
     let full = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();

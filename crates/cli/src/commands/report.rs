@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::value_parser;
 use millpond_trace::Limits;
 
-use super::replay::{LifeArgs, Limit, PatternChoice, ReplayArgs, draw, pattern_help};
+use super::replay::{LifeArgs, Limit, PatternChoice, ReplayArgs, draw, pattern_help, policy_names, refused};
 use crate::devices::SIMULATED;
 use crate::failure::Failure;
 use crate::files::shown;
@@ -47,6 +47,7 @@ pub(crate) struct ReportArgs {
     device: String,
     /// The policies, side by side
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',', default_value = "classic,paged")]
+    #[arg(value_parser = policy_names())]
     policy: Vec<String>,
     /// A configuration in the grammar of PYTORCH_CUDA_ALLOC_CONF, instead of the environment's
     #[arg(long, value_name = "STRING")]
@@ -65,6 +66,9 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_name = "KEY=N,...", default_value = "", hide_default_value = true)]
     #[arg(value_parser = parse_limits, help = "How large a trace may be, as in `millpond replay`")]
     trace_limits: Limits,
+    /// Exit with 0 also where allocations were refused for lack of memory, and not with 4
+    #[arg(long)]
+    allow_oom: bool,
 }
 
 fn pattern_long_help() -> String {
@@ -75,17 +79,18 @@ fn pattern_long_help() -> String {
 ///
 /// # Errors
 ///
-/// Returns the errors of a replay, and [`Failure::Input`] for a file that cannot be written.
+/// Returns the errors of a replay, refused allocations among them, and [`Failure::Input`] for a file that cannot be
+/// written.
 pub(crate) fn run(args: &ReportArgs, output: &mut Output) -> Result<(), Failure> {
-    let written = draw(&args.replay(), output)?;
-    for file in written {
+    let drawn = draw(&args.replay(), output)?;
+    for file in drawn.written {
         if output.is_json() {
             output.json(&file);
         } else {
             output.text(&format!("{} ({})\n", shown(&file.file), millpond_report::text::bytes(file.bytes)));
         }
     }
-    Ok(())
+    if args.allow_oom { Ok(()) } else { refused(drawn.refused) }
 }
 
 impl ReportArgs {
@@ -103,7 +108,6 @@ impl ReportArgs {
             passes: self.passes,
             time: None,
             compare: false,
-            tight: false,
             touch: false,
             life: self.life.clone(),
             threads: 1,
@@ -113,7 +117,7 @@ impl ReportArgs {
             svg: self.svg.clone(),
             png: self.png.clone(),
             snapshot: None,
-            allow_oom: true,
+            allow_oom: self.allow_oom,
             watch: false,
             markdown: false,
             no_times: false,

@@ -10,8 +10,8 @@ use millpond_conformance::{Outcome, Tested};
 use millpond_trace::Trace;
 use serde::Serialize;
 
-use crate::commands::name_of;
 use crate::commands::replay::read_trace;
+use crate::commands::{name_of, one_form};
 use crate::devices::Target;
 use crate::failure::Failure;
 use crate::files;
@@ -70,6 +70,7 @@ enum Work {
 ///
 /// Returns [`Failure::Check`] if anything differs and [`Failure::Device`] for a device that is missing.
 pub(crate) fn run(args: &SamenessArgs, output: &mut Output) -> Result<(), Failure> {
+    one_form(args.markdown, output)?;
     files::check(&args.traces, &[])?;
     let sides = args.devices.iter().map(|text| Side::open(text)).collect::<Result<Vec<_>, _>>()?;
     let subjects = subjects(args, &sides)?;

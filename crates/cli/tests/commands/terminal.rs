@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{Scratch, command, corpus, run};
+use crate::common::{Folder, Scratch, command, corpus, run};
 
 /// Checks that no line is wider than a terminal of 80 columns.
 fn fits(text: &str) {
@@ -68,6 +68,39 @@ fn json_is_asked_for_in_two_ways() {
     run(&["devices", "--json", "--format", "text"]).fails(2, &["--json"]);
 }
 
+/// Wherever there is a table, `--json` has a value a line instead, and `--wide` every column.
+#[test]
+fn every_table_is_there_as_json_and_in_full() {
+    let folder = Folder::new("forms");
+    let (trace, page, out) = (corpus("traces/gnn.trace.gz"), folder.path("page.html"), folder.path("a.trace"));
+    let snapshot = |name: &str| format!("{}/../snapshot/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"));
+    let (before, after) = (snapshot("example.json"), snapshot("later.pickle"));
+    let golden = corpus("golden/default-small.jsonl.gz");
+    for args in [
+        &["devices"][..],
+        &["replay", "--device", "sim", "--passes", "1", "--compare", &trace],
+        &["report", "--passes", "0", "-o", &page, "--pattern", "streams"],
+        &["tune", "--budget", "20", &trace],
+        &["bench", "--quick", "--device", "sim"],
+        &["import", &before, "-o", &out],
+        &["diff", &before, &after],
+        &["golden", &golden],
+        &["sameness", "--device", "sim", "--seeds", "2"],
+        &["conformance", "--device", "sim", "--only", "reuse InOrder, completion Immediate", "--group", "limits"],
+        &["conformance", "--soak", "3"],
+    ] {
+        assert!(!run(&[args, &["--json"]].concat()).json().is_empty(), "{args:?}");
+        let wide = run(&[args, &["--wide"]].concat());
+        assert_eq!(wide.code, Some(0), "{args:?}: {}", wide.stderr);
+        assert!(!wide.stdout.is_empty() && !wide.stdout.contains("left out"), "{args:?}: {}", wide.stdout);
+    }
+    for args in [&["replay", "--markdown"][..], &["tune", "--markdown"], &["sameness", "--markdown", "--device", "sim"]]
+    {
+        let args = [args, &["--json", &trace]].concat();
+        run(&args).fails(2, &["--markdown is a way to print the table; give it or --json"]);
+    }
+}
+
 #[test]
 fn a_replay_that_runs_out_of_memory_exits_with_4() {
     let gnn = corpus("traces/gnn.trace.gz");
@@ -84,8 +117,8 @@ fn a_replay_that_runs_out_of_memory_exits_with_4() {
 
 #[test]
 fn mistyped_names_are_answered_with_what_was_probably_meant() {
-    run(&["replay", "--policy", "clasic"]).fails(2, &["did you mean `classic`?"]);
-    run(&["replay", "--policy", "expandible"]).fails(2, &["did you mean `expandable`?"]);
+    run(&["replay", "--policy", "clasic"]).fails(2, &["similar value", "'classic'"]);
+    run(&["replay", "--policy", "expandible"]).fails(2, &["similar value", "'expandable'"]);
     run(&["replay", "--pattern", "groving"]).fails(2, &["did you mean `growing`?"]);
     run(&["replay", "--device", "vulcan"]).fails(2, &["did you mean `vulkan`?"]);
     run(&["replay", "--conf", "max_split_size:64"]).fails(2, &["did you mean `max_split_size_mb`?"]);

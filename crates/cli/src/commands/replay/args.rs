@@ -7,7 +7,7 @@ use clap::value_parser;
 use millpond_trace::Limits;
 
 use super::life::LifeArgs;
-use super::{Limit, PatternChoice, pattern_help, snapshot};
+use super::{Limit, PatternChoice, pattern_help, policy_names, snapshot};
 use crate::devices::device_help;
 use crate::quantity::parse_limits;
 use crate::quantity::parse_time;
@@ -18,13 +18,6 @@ pub(crate) fn help() -> String {
 }
 
 const POLICIES: &str = "\
-Policies:
-  paged         free memory of all streams is mapped together where it is needed, so that little more is
-                reserved than is live; needs virtual memory, and is the default where there is any
-  classic       PyTorch's native allocator, to the counter; the default elsewhere. With
-                --conf expandable_segments:True its segments are expandable
-  direct        no caching: each allocation is one of the driver's
-
 While the device is behind, paged creates pages rather than have a stream wait for another on the
 device, up to 2.2 times what was ever live and 8 MiB (--conf growth:balanced, the default), or
 has streams wait at once, which reserves the least (--conf growth:tight). --conf slack:0.05 is how much
@@ -63,7 +56,7 @@ Examples:
   millpond replay --compare --pattern all
   millpond replay --compare --limit 1.10x gpt2_train.trace.gz
   millpond replay --touch --device sim:completion=random:1 --pattern many_streams
-  millpond replay --compare --tight --touch --device cuda:0 --passes 2 *.trace.gz
+  millpond replay --compare --touch --device cuda:0 --passes 2 *.trace.gz
   millpond replay --policy tight,paged,classic --passes 20 --vary 5% --keep *.trace.gz
   millpond replay --device sim --in-flight 200 bert_multistream.trace.gz
   millpond replay --device cuda:0 --in-flight 50us --policy tight,paged bert_multistream.trace.gz
@@ -142,9 +135,9 @@ pub(crate) struct ReplayArgs {
     pub(crate) patterns: Vec<PatternChoice>,
     #[arg(long, value_name = "DEVICE", help = "The device: NAME or NAME:KEY=VALUE,...", long_help = device_help())]
     pub(crate) device: Option<String>,
-    /// The policy: paged, tight, classic, expandable, direct or auto; auto, the default, is paged with virtual memory
-    /// and else classic. Several, with commas between them, are put side by side
+    /// The policy; auto unless given. Several, with commas between them, are put side by side
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',', conflicts_with = "compare")]
+    #[arg(value_parser = policy_names())]
     pub(crate) policy: Vec<String>,
     /// A configuration in the grammar of PYTORCH_CUDA_ALLOC_CONF, instead of the environment's
     #[arg(long, value_name = "STRING")]
@@ -163,12 +156,9 @@ pub(crate) struct ReplayArgs {
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time, conflicts_with = "passes")]
     #[arg(help = "Instead of a number of passes, replay for so long: 20s, 10m or 2h", long_help = FOR_HELP)]
     pub(crate) time: Option<Duration>,
-    /// Replay under every policy and put them side by side
+    /// Replay under all five policies and put them side by side
     #[arg(long)]
     pub(crate) compare: bool,
-    /// With --compare, also paged with growth:tight, as tight
-    #[arg(long, requires = "compare")]
-    pub(crate) tight: bool,
     #[arg(long, help = "Write to every block and verify it before its free", long_help = TOUCH_HELP)]
     pub(crate) touch: bool,
     #[command(flatten)]

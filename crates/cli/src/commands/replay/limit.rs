@@ -9,6 +9,9 @@ use crate::quantity::parse_bytes;
 /// The most digits behind the point of a multiple.
 const DECIMALS_MAX: usize = 6;
 
+/// A number without a unit is taken for bytes from here on. No program fits in fewer.
+const LEAST_WITHOUT_UNIT: u64 = 1 << 20;
+
 /// The value of `--limit`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Limit {
@@ -27,7 +30,8 @@ impl Limit {
     /// Returns a message that names what is accepted if the text is something else.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let Some(number) = text.trim().strip_suffix(['x', 'X']) else {
-            return parse_bytes(text).map(Self::Bytes).map_err(|error| format!("{error}, or a multiple as 1.10x"));
+            let bytes = parse_bytes(text).map_err(|error| format!("{error}, or a multiple as 1.10x"))?;
+            return if lacks_unit(text, bytes) { Err(meant(text.trim(), bytes)) } else { Ok(Self::Bytes(bytes)) };
         };
         let (whole, part) = number.split_once('.').unwrap_or((number, ""));
         let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -51,6 +55,16 @@ impl Limit {
             }
         }
     }
+}
+
+/// Returns whether a number is too small to be meant as bytes, and does not say that it is.
+fn lacks_unit(text: &str, bytes: u64) -> bool {
+    bytes < LEAST_WITHOUT_UNIT && text.trim().bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn meant(text: &str, bytes: u64) -> String {
+    let unit = if bytes <= 1 << 10 { "GiB" } else { "MiB" };
+    format!("{text} bytes: did you mean {text}{unit}? So few bytes are written {text}B")
 }
 
 impl fmt::Display for Limit {
@@ -83,6 +97,21 @@ mod tests {
         assert_eq!((bytes("0.07x", 100), bytes("1.1x", 10)), (7, 11));
         assert_eq!(bytes("18446744073709551615x", 2), u64::MAX);
         assert_eq!(bytes("12GiB", 5), 12 << 30);
+    }
+
+    #[test]
+    fn a_small_number_without_a_unit_is_asked_about() {
+        for (text, expected) in [("12", "12GiB"), ("80", "80GiB"), ("0", "0GiB"), ("81920", "81920MiB")] {
+            let error = Limit::parse(text).expect_err(text);
+            assert_eq!(
+                error,
+                format!("{text} bytes: did you mean {expected}? So few bytes are written {text}B"),
+                "{text}"
+            );
+        }
+        for (text, bytes) in [("12B", 12), ("12 b", 12), ("512K", 512 << 10), ("1048576", 1 << 20), ("0B", 0)] {
+            assert_eq!(Limit::parse(text), Ok(Limit::Bytes(bytes)), "{text}");
+        }
     }
 
     #[test]

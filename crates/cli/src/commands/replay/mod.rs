@@ -32,7 +32,9 @@ use self::picture::{Pictures, Written};
 use self::program::Program;
 use self::report::Report;
 use self::row::Row;
+pub(crate) use self::variant::policy_names;
 use self::watch::Watched;
+use crate::commands::one_form;
 use crate::devices::{Opened, Target, Work};
 use crate::failure::Failure;
 use crate::files;
@@ -48,9 +50,7 @@ use crate::output::{Output, tell};
 /// refused and that is not allowed. What was finished before it is printed all the
 /// same, and so is what there is once Ctrl-C is pressed.
 pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure> {
-    if args.markdown && output.is_json() {
-        return Err(Failure::Input("--markdown is a way to print the table; give it or --format json".into()));
-    }
+    one_form(args.markdown, output)?;
     args.one_thread()?;
     let sources = input::sources(&args.traces, &args.patterns);
     let programs = program::programs(args, &sources);
@@ -73,21 +73,30 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure>
     result?;
     interrupt::check()?;
     pictures.finish()?;
-    match refused {
+    self::refused(refused)
+}
+
+/// Returns the failure of replays in which so many allocations were refused, unless there were none.
+///
+/// # Errors
+///
+/// Returns [`Failure::OutOfMemory`].
+pub(crate) fn refused(count: u64) -> Result<(), Failure> {
+    match count {
         0 => Ok(()),
-        refused => Err(Failure::OutOfMemory(format!(
-            "allocations were refused for lack of memory: {refused}; the notes say of each first one what would help, \
+        count => Err(Failure::OutOfMemory(format!(
+            "allocations were refused for lack of memory: {count}; the notes say of each first one what would help, \
              and which policies fit; --allow-oom exits with 0"
         ))),
     }
 }
 
-/// Draws the pictures of the traces alone, without a table. Returns what was written.
+/// Draws the pictures of the traces alone, without a table. Returns what was written and what was refused.
 ///
 /// # Errors
 ///
 /// Returns the errors of [`run`].
-pub(crate) fn draw(args: &ReplayArgs, output: &mut Output) -> Result<Vec<Written>, Failure> {
+pub(crate) fn draw(args: &ReplayArgs, output: &mut Output) -> Result<Drawn, Failure> {
     let sources = input::sources(&args.traces, &args.patterns);
     let programs = program::programs(args, &sources);
     let mut pictures = checked(args, &programs, output)?.alone();
@@ -100,7 +109,15 @@ pub(crate) fn draw(args: &ReplayArgs, output: &mut Output) -> Result<Vec<Written
         pictures.add(&target, &program, &variants, &progress)?;
     }
     drop(progress);
-    pictures.finish()
+    let refused = pictures.refused();
+    Ok(Drawn { written: pictures.finish()?, refused })
+}
+
+/// The result of drawing pictures alone.
+pub(crate) struct Drawn {
+    pub(crate) written: Vec<Written>,
+    /// How many allocations were refused.
+    pub(crate) refused: u64,
 }
 
 /// Checks the files that are read and written, before the first is read. Returns the pictures, none of which is drawn.

@@ -43,6 +43,8 @@ pub(super) struct Pictures<'a> {
     /// What the files of each program's plots begin with.
     stems: Vec<String>,
     programs: Vec<report::Program>,
+    /// How many allocations were refused.
+    refused: u64,
 }
 
 impl<'a> Pictures<'a> {
@@ -53,7 +55,7 @@ impl<'a> Pictures<'a> {
     /// Returns [`Failure::Input`] for arguments that cannot be had in a picture.
     pub(super) fn new(args: &'a ReplayArgs, names: &[String]) -> Result<Self, Failure> {
         let (device, stems) = (String::new(), stems(names));
-        let pictures = Self { args, is_alone: false, device, stems, programs: Vec::new() };
+        let pictures = Self { args, is_alone: false, device, stems, programs: Vec::new(), refused: 0 };
         let refused = |what: &str| Err(Failure::Input(format!("--report, --svg and --png: leave out {what}")));
         match () {
             () if !pictures.are_wanted() => Ok(pictures),
@@ -120,6 +122,7 @@ impl<'a> Pictures<'a> {
                 progress.aside(|| explain(name, &variant::label(settings), &done.replayed));
             }
             self.device = format!("{} ({})", target.name(), done.device);
+            self.refused += done.replayed.passes().map(|pass| pass.ooms).sum::<u64>();
             scouted.push((done.replayed, seen));
         }
         let seen = fits::seen(variants.iter().zip(scouted.iter().map(|(replayed, _)| replayed)));
@@ -153,6 +156,11 @@ impl<'a> Pictures<'a> {
             fits: fits.as_ref().map(report::FitsData::from),
         });
         Ok(())
+    }
+
+    /// Returns how many allocations were refused so far.
+    pub(super) fn refused(&self) -> u64 {
+        self.refused
     }
 
     /// Writes the files. Returns what was written.

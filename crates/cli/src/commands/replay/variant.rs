@@ -1,5 +1,6 @@
 //! Which settings a replay runs under: the configuration, the policy on top, or every policy side by side.
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use millpond::ENVIRONMENT;
 use millpond::conf::{self, ConfError, ConfErrorKind};
 use millpond::settings::{Choice, Options, Policy, Scrub, Settings};
@@ -10,11 +11,14 @@ use crate::failure::Failure;
 use crate::names::suggestion;
 use crate::output::tell;
 
-/// The variants of `--compare`, in the order of the table.
-const COMPARED: [&str; 4] = ["paged", "classic", EXPANDABLE, "direct"];
-
-/// The variant that `--tight` adds. Plain `paged` is balanced beside it.
-const TIGHT: &str = "tight";
+/// The policies, each with what it is, in the order of help, errors and the table of `--compare`.
+const POLICIES: [(&str, &str); 5] = [
+    ("paged", "Free pages of all streams are mapped together where they are needed"),
+    ("tight", "paged that waits for other streams before it creates pages: growth:tight"),
+    ("classic", "PyTorch's native allocator, to the counter"),
+    (EXPANDABLE, "classic with expandable_segments:True"),
+    ("direct", "No caching: each allocation is one of the driver's"),
+];
 
 /// The variant that driver times are compared with.
 pub(super) const EXPANDABLE: &str = "expandable";
@@ -29,11 +33,11 @@ pub(super) fn choose(args: &ReplayArgs, has_pages: bool) -> Result<Vec<Settings>
     let base = if args.as_recorded { Options { rest: base.rest.as_recorded(), ..base } } else { base };
     let modes = args.scrub.iter().map(|mode| scrub(mode)).collect::<Result<Vec<_>, _>>()?;
     if args.compare {
-        return Ok(scrubbed(compared(&base, has_pages, args.tight), &modes));
+        return Ok(scrubbed(compared(&base, has_pages), &modes));
     }
     let options = match &args.policy[..] {
         [] => vec![base],
-        names => names.iter().map(|name| with_policy(base.clone(), name)).collect::<Result<_, _>>()?,
+        names => names.iter().map(|name| with_policy(base.clone(), name)).collect(),
     };
     if let Some(unused) = options.iter().map(|options| keys_without_effect(options, has_pages)).find(|u| !u.is_empty())
     {
@@ -65,17 +69,21 @@ fn scrub(mode: &str) -> Result<Scrub, Failure> {
     })
 }
 
-fn with_policy(base: Options, name: &str) -> Result<Options, Failure> {
-    if !name.chars().all(|c| c.is_ascii_alphanumeric()) {
-        return Err(Failure::Input(format!("--policy: `{name}` is no policy; write one such as classic")));
-    }
-    if let Some(variant) = Policy::variant(name).filter(|variant| variant.name() != name) {
-        let slack = base.policy.slack;
-        return Ok(Options { policy: Choice { slack, ..Choice::from(variant) }, ..base });
-    }
-    let parsed = conf::parse_over(base, &format!("policy:{name}"));
-    let meant = || suggestion(name, Policy::VARIANTS.map(Policy::variant_name).into_iter().chain(["auto"]));
-    parsed.map(|parsed| parsed.options).map_err(|error| Failure::Input(format!("--policy: {}{}", error.kind, meant())))
+/// Returns what reads a policy: one of the five, or `auto`.
+pub(crate) fn policy_names() -> PossibleValuesParser {
+    let auto = ("auto", "paged where the device has virtual memory, or else classic");
+    let value = |(name, help)| PossibleValue::new(name).help(help);
+    PossibleValuesParser::new(POLICIES.into_iter().chain([auto]).map(value))
+}
+
+/// Returns the options with the policy of that name, which [`policy_names`] has read. The slack stays.
+fn with_policy(base: Options, name: &str) -> Options {
+    let slack = base.policy.slack;
+    let choice = match Policy::variant(name) {
+        Some(variant) if variant.name() != name => Choice { slack, ..Choice::from(variant) },
+        variant => Choice { policy: variant.map(Policy::key), ..base.policy },
+    };
+    Options { policy: choice, ..base }
 }
 
 /// Returns the name of the settings for readers: the variant of the policy, and which memory it overwrites.
@@ -122,8 +130,15 @@ fn configured(base: Options, text: Option<&str>, look_up: impl Fn(&str) -> Optio
 fn explain(origin: &str, text: &str, error: &ConfError) -> String {
     let before = text.get(..error.position).unwrap_or(text).chars().count();
     let mut message = format!("{origin}: {error}");
-    if let ConfErrorKind::UnknownKey { key, .. } = &error.kind {
-        message += &suggestion(key, conf::keys());
+    match &error.kind {
+        ConfErrorKind::UnknownKey { key, .. } => message += &suggestion(key, conf::keys()),
+        ConfErrorKind::NotAccepted { key: "policy", value, .. } => {
+            if let Some(variant) = Policy::variant(value) {
+                let meant = conf_text(&Settings { policy: variant, ..Settings::default() });
+                message += &format!("; here `{value}` is written {meant}");
+            }
+        }
+        _ => {}
     }
     if !text.contains(char::is_control) {
         message += &format!("\n  {text}\n  {:before$}^", "");
@@ -135,18 +150,15 @@ fn explain(origin: &str, text: &str, error: &ConfError) -> String {
     message
 }
 
-fn compared(base: &Options, has_pages: bool, with_tight: bool) -> Vec<Settings> {
-    let names = COMPARED.into_iter().chain(with_tight.then_some(TIGHT));
-    let (possible, impossible): (Vec<_>, Vec<_>) =
-        names.filter_map(Policy::variant).partition(|policy| has_pages || !policy.needs_pages());
+fn compared(base: &Options, has_pages: bool) -> Vec<Settings> {
+    let policies = POLICIES.into_iter().filter_map(|(name, _)| Policy::variant(name));
+    let (possible, impossible): (Vec<_>, Vec<_>) = policies.partition(|policy| has_pages || !policy.needs_pages());
     if !impossible.is_empty() {
         let names: Vec<_> = impossible.into_iter().map(Policy::variant_name).collect();
         tell(&format!("note: left out, as the device has no virtual memory: {}", names.join(", ")));
     }
-    // Beside `tight`, plain `paged` is what its name says; alone it grows as it is configured to.
     let configured = |policy: Policy| match policy {
         Policy::Paged { growth, .. } => {
-            let growth = if with_tight { growth } else { base.policy.growth };
             Policy::Paged { growth, slack: base.policy.slack.unwrap_or(Policy::DEFAULT_SLACK) }
         }
         policy => policy,
@@ -217,21 +229,24 @@ mod tests {
     #[test]
     fn a_policy_is_chosen_by_the_name_of_its_variant() {
         for policy in Policy::VARIANTS {
-            let options = with_policy(Options::default(), policy.variant_name()).unwrap();
+            let options = with_policy(Options::default(), policy.variant_name());
             assert_eq!(options.resolve(false).policy, policy, "{}", policy.variant_name());
         }
-        assert!(with_policy(Options::default(), "modern").is_err());
+        assert_eq!(POLICIES.map(|(name, _)| name).len(), Policy::VARIANTS.len());
+        assert!(POLICIES.into_iter().all(|(name, _)| Policy::variant(name).is_some()));
+        let options = with_policy(conf::parse("policy:direct").expect("a policy"), "auto");
+        assert_eq!(options.resolve(true).policy.name(), "paged");
     }
 
     #[test]
     fn a_slack_is_kept_under_every_variant_of_paged() {
         let base = conf::parse("slack:0.2").expect("a slack");
         let slack = Some(0.2);
-        for name in ["paged", TIGHT] {
-            let settings = with_policy(base.clone(), name).expect(name).resolve(true);
+        for name in ["paged", "tight"] {
+            let settings = with_policy(base.clone(), name).resolve(true);
             assert_eq!((settings.policy.slack(), label(&settings).as_str()), (slack, name));
         }
-        for settings in compared(&base, true, true).iter().filter(|settings| settings.policy.moves_pages()) {
+        for settings in compared(&base, true).iter().filter(|settings| settings.policy.moves_pages()) {
             assert_eq!(settings.policy.slack(), slack, "{}", label(settings));
         }
     }
@@ -248,12 +263,9 @@ mod tests {
 
     #[test]
     fn a_device_without_virtual_memory_compares_less() {
-        let labels = |has_pages, tight| -> Vec<String> {
-            compared(&Options::default(), has_pages, tight).iter().map(label).collect()
-        };
-        assert_eq!(labels(true, false), ["paged", "classic", EXPANDABLE, "direct"]);
-        assert_eq!(labels(true, true), ["paged", "classic", EXPANDABLE, "direct", TIGHT]);
-        assert_eq!(labels(false, false), ["classic", "direct"]);
-        assert_eq!(labels(false, true), ["classic", "direct"]);
+        let labels =
+            |has_pages| -> Vec<String> { compared(&Options::default(), has_pages).iter().map(label).collect() };
+        assert_eq!(labels(true), POLICIES.map(|(name, _)| name));
+        assert_eq!(labels(false), ["classic", "direct"]);
     }
 }

@@ -18,6 +18,7 @@ use millpond_replay::{Flight, HeldFor, Vary};
 
 use self::report::Report;
 use self::row::Row;
+use crate::commands::one_form;
 use crate::commands::replay::{Limit, Source, sources};
 use crate::devices::{Opened, Target, Work};
 use crate::failure::Failure;
@@ -33,9 +34,7 @@ use crate::output::{Output, tell};
 /// Returns the error of the first trace that cannot be read, and [`Failure::OutOfMemory`] if a trace fits under no
 /// settings. What was found before it is printed all the same.
 pub(crate) fn run(args: &TuneArgs, output: &mut Output) -> Result<(), Failure> {
-    if args.markdown && output.is_json() {
-        return Err(Failure::Input("--markdown is a way to print the table; give it or --format json".into()));
-    }
+    one_form(args.markdown, output)?;
     files::check(&args.traces, &[])?;
     let target = Target::choose_or_simulated(args.device.as_deref())?;
     let Facts { name, has_pages, has_clock } = target.run(|opened| Ok(Facts::of(&opened)))?;
