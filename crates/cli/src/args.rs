@@ -1,7 +1,9 @@
 //! The command line: the commands, and what all of them have. The arguments of a command, and the pages that its
 //! `--help` prints, are beside it.
+//!
+//! Lines of help fit 80 columns: prose is one line, which clap breaks, and tables are written to fit.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::bench::{self, BenchArgs};
 use crate::commands::completions::{self, CompletionsArgs};
@@ -14,13 +16,31 @@ use crate::commands::replay::{self, ReplayArgs};
 use crate::commands::report::{self, ReportArgs};
 use crate::commands::sameness::{self, SamenessArgs};
 use crate::commands::tune::{self, TuneArgs};
-use crate::output::Format;
+use crate::output::{Format, WIDTH, hanging};
+
+/// Where traces come from, on a page of help.
+pub(crate) const INPUT: &str = "Input";
+/// What a command runs on.
+pub(crate) const DEVICE: &str = "Device";
+/// How memory is managed, and how much of it there may be.
+pub(crate) const POLICY: &str = "Policy";
+/// How a program is run.
+pub(crate) const LOAD: &str = "Load";
+/// What is printed and written.
+pub(crate) const OUTPUT: &str = "Output";
+
+/// The widest page of help on a terminal that is wider.
+const WIDEST: usize = 100;
+
+/// The commands for those who develop an allocator or a backend, which have a heading of their own.
+const FOR_DEVELOPERS: [&str; 4] = ["bench", "golden", "sameness", "conformance"];
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0  everything went well
-  1  a check failed: a recording differs, a conformance scenario failed, a byte is wrong
-  2  wrong usage, bad input (configuration, trace, recording), or output that cannot be written
+  1  a check failed: a recording differs, a scenario failed, a byte is wrong
+  2  wrong usage, bad input (configuration, trace, recording), or output that
+     cannot be written
   3  a device is missing or its driver failed
   4  a program that was replayed (replay, report) ran out of memory, or no
      setting fits its limit
@@ -28,29 +48,27 @@ Exit codes:
 
 const EXAMPLES: &str = "\
 Examples:
-  millpond replay                          replay the built-in trace on the best device
-  millpond replay --compare *.trace.gz     policies side by side
-  millpond report *.trace.gz -o report.html  a page that shows what memory was used for
-  millpond tune train.trace.gz             the settings that suit a program, and how sure that is
-  millpond bench --device cuda:0           what its driver costs, and what the cache makes of it
-  millpond devices --format json           what there is, for a program
+  millpond replay                             a trace that is built in
+  millpond replay --compare *.trace.gz        policies side by side
+  millpond report snapshot.pickle -o a.html   a page on what memory was for
+  millpond tune train.trace.gz                the settings that suit a program
   millpond import snapshot.pickle -o a.trace  a trace of PyTorch's history
-  millpond diff before.pickle after.pickle what grew between two snapshots
-  millpond golden tests/corpus/golden/*    check against PyTorch's recorded behaviour
-  millpond completions bash                complete all of this in the shell";
+  millpond diff before.pickle after.pickle    what grew between two snapshots
+  millpond devices --json                     what there is, for a program
+  millpond completions bash                   complete all of this in the shell";
 
 /// Millpond, a caching allocator for GPU memory: replay traces, list devices, check recordings.
 #[derive(Debug, Parser)]
 #[command(name = "millpond", version, after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub(crate) struct Args {
     /// How results are printed on standard output
-    #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
+    #[arg(long, global = true, value_enum, default_value_t = Format::Text, help_heading = OUTPUT)]
     pub(crate) format: Format,
     /// The same as --format json: one JSON value a line
-    #[arg(long, global = true, conflicts_with = "format")]
+    #[arg(long, global = true, conflicts_with = "format", help_heading = OUTPUT)]
     pub(crate) json: bool,
     /// Print tables with all of their columns, however wide; else they fit 80 columns, or the terminal
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = OUTPUT)]
     pub(crate) wide: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -92,4 +110,34 @@ pub(crate) enum Command {
     /// Print the script that completes this command's arguments in a shell
     #[command(after_help = completions::HELP)]
     Completions(CompletionsArgs),
+}
+
+/// Returns the whole command line.
+pub(crate) fn command() -> clap::Command {
+    let command = Args::command().max_term_width(WIDEST);
+    let page = page(&command);
+    command.help_template(page)
+}
+
+/// Returns the page that `millpond --help` prints, with the commands under two headings. clap has one for all of them.
+fn page(command: &clap::Command) -> String {
+    let style = *command.get_styles().get_header();
+    let heading = |text: &str| format!("{style}{text}:{style:#}");
+    let width = command.get_subcommands().map(|command| command.get_name().len()).max().unwrap_or(0);
+    let list = |of_developers: bool| -> String {
+        let wanted = |command: &&clap::Command| FOR_DEVELOPERS.contains(&command.get_name()) == of_developers;
+        let line = |command: &clap::Command| {
+            let about = command.get_about().map_or(String::new(), ToString::to_string);
+            hanging(&format!("  {:<width$}  ", command.get_name()), &about, WIDTH)
+        };
+        command.get_subcommands().filter(wanted).map(line).collect()
+    };
+    format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}\n{}\n{}\n{}\n{}\n{{options}}{{after-help}}",
+        heading("Commands"),
+        list(false),
+        heading("For developers of allocators and backends"),
+        list(true),
+        heading("Options")
+    )
 }

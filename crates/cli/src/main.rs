@@ -13,14 +13,15 @@ mod recognise;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::FromArgMatches as _;
 
 use crate::args::{Args, Command};
 use crate::output::{Format, Output};
 
 fn main() -> ExitCode {
     interrupt::watch();
-    let Args { format, json, wide, command } = Args::parse();
+    let args = Args::from_arg_matches(&args::command().get_matches());
+    let Args { format, json, wide, command } = args.unwrap_or_else(|error| error.exit());
     let mut output = Output::new(if json { Format::Json } else { format }, wide);
     let result = match command {
         Command::Devices => commands::devices::run(&mut output),
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
         Command::Sameness(args) => commands::sameness::run(&args, &mut output),
         Command::Conformance(args) => commands::conformance::run(&args, &mut output),
         Command::Tune(args) => commands::tune::run(&args, &mut output),
-        Command::Completions(args) => commands::completions::run(&args, &mut Args::command(), &mut output),
+        Command::Completions(args) => commands::completions::run(&args, &mut args::command(), &mut output),
     };
     // What was printed before a failure is shown before it, and a full disk is not reported as success.
     match result.and(output.finish()) {

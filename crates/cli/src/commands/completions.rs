@@ -9,8 +9,9 @@ use crate::output::Output;
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\
 Examples:
-  millpond completions bash > ~/.local/share/bash-completion/completions/millpond
-  millpond completions zsh > ~/.zfunc/_millpond      # with ~/.zfunc in fpath
+  millpond completions bash > \\
+    ~/.local/share/bash-completion/completions/millpond
+  millpond completions zsh > ~/.zfunc/_millpond    with ~/.zfunc in fpath
   millpond completions fish > ~/.config/fish/completions/millpond.fish";
 
 /// `millpond completions`.

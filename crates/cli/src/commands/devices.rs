@@ -17,14 +17,15 @@ const INDENT: usize = 2;
 
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\
-What stands before a device's name is what --device takes. A backend without devices is told with the reason
-and what to do about it. Some drivers write to standard error by themselves when they are loaded: Mesa, for
-instance, where XDG_RUNTIME_DIR is not set (export XDG_RUNTIME_DIR=/tmp) or a driver is incomplete.
+Pass the name on the left to --device. A backend without devices is listed with the reason and what to do about it. \
+Some drivers write to standard error by themselves when they are loaded: Mesa, for instance, where XDG_RUNTIME_DIR \
+is not set.
 
 Examples:
   millpond devices
-  millpond devices --json | jq -r 'select(.available) | .device'    the names alone
-  millpond devices 2>/dev/null                                      without what drivers write";
+  millpond devices --json | jq -r 'select(.available) | .device'
+                                 the names alone
+  millpond devices 2>/dev/null   without what drivers write";
 
 /// Lists all backends with their devices. A backend without devices is a result, not a failure.
 pub(crate) fn run(output: &mut Output) -> Result<(), Failure> {

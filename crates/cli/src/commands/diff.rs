@@ -14,21 +14,21 @@ use crate::quantity::set_limits;
 
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\
-Snapshots are what torch.cuda.memory._snapshot() returns, also of Millpond under PyTorch, as a pickle, a
-file of torch.save or JSON, each also compressed with gzip or zstd. Call stacks, and with them places, are
-there if torch.cuda.memory._record_memory_history() was called before.
+Snapshots are what torch.cuda.memory._snapshot() returns, also of Millpond under PyTorch, as a pickle, a file of \
+torch.save or JSON, each also compressed with gzip or zstd. Call stacks, and with them places, are there if \
+torch.cuda.memory._record_memory_history() was called before.
 
 Examples:
-  millpond diff before.pickle after.pickle               what a step has left behind, and who allocated it
-  millpond diff a.pickle b.pickle --frames 3 --rows 30   places of three frames, and more of them
-  millpond diff a.json b.pickle --json                   everything, for a program";
+  millpond diff before.pickle after.pickle     what a step has left, and whose it is
+  millpond diff a.pickle b.pickle --frames 3   places of three frames
+  millpond diff a.json b.pickle --json         everything, for a program";
 
 const LIMITS_HELP: &str = "\
 How large a snapshot may be; `none` alone for any size.
 What is not named stays:
-  bytes=SIZE   content, after decompression (1GiB)
-  expansion=N  bytes of content for each byte of a compressed file, beyond 1 MiB (64)
-  values=N     numbers, texts, lists and dictionaries, up to 128 bytes each (33554432)";
+  bytes=SIZE: content, after decompression (1GiB)
+  expansion=N: bytes of content for each compressed byte, beyond 1 MiB (64)
+  values=N: numbers, texts, lists and dictionaries, up to 128 bytes each (33554432)";
 
 /// `millpond diff`.
 #[derive(Debug, clap::Args)]

@@ -14,12 +14,12 @@ use crate::output::{Output, tell};
 
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\
-Prints `NAME: matched M of N` for each file, and the first difference in full: statistics, layout, addresses and
+Prints `NAME: matched M of N` for each file, and the first difference in full: statistics, layout, addresses and \
 out-of-memory amounts are compared after every operation.
 
 Examples:
   millpond golden tests/corpus/golden/*.jsonl.gz
-  millpond golden --json recording.jsonl | jq -r .difference        the first difference of each";
+  millpond golden --json recording.jsonl | jq -r .difference";
 
 /// `millpond golden`.
 #[derive(Debug, clap::Args)]

@@ -21,28 +21,29 @@ use crate::recognise::{Known, recognised};
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\
 Formats:
-  pytorch    a snapshot: pickle.dump(torch.cuda.memory._snapshot(), file), torch.save of it, or JSON
-  rmm        the log of RMM's logging_resource_adaptor: Thread,Time,Action,Pointer,Size,Stream
+  pytorch    a snapshot: torch.cuda.memory._dump_snapshot(FILE), also as JSON
+  rmm        the log of RMM's logging_resource_adaptor
   lifetimes  a table id,lower,upper,size, as MiniMalloc and TelaMalloc use it
   stalloc    the log of STAlloc's tracer, mem_log_dev0.txt
-  trace      a trace of Millpond, which is written as it is, compressed as its new name says
-Each may be compressed with gzip or zstd, and is known by its content. Prints what the recording has
-and the trace has not. `replay`, `report` and `tune` take any of these files as they are.
+  trace      a trace of Millpond, which is written as it is
+
+Each may be compressed with gzip or zstd, and is known by its content. Prints what the recording has and the trace \
+has not. `replay`, `report` and `tune` take any of these files as they are.
 
 Examples:
-  millpond import snapshot.pickle -o train.trace.zst        a snapshot, found out by its content
-  millpond import snapshot.pickle --device 1 -o b.trace     of several devices, the second one
-  millpond import oom.pickle --refused -o oom.trace.zst     with the request that was refused
-  millpond import rmm_log.csv -o rmm.trace.gz && millpond replay --compare rmm.trace.gz
+  millpond import snapshot.pickle -o train.trace.zst
+  millpond import snapshot.pickle --device 1 -o b.trace  the second device
+  millpond import oom.pickle --refused -o oom.trace.zst  with what was refused
+  millpond import rmm_log.csv -o rmm.trace.gz
   millpond import --from stalloc - -o s.trace < mem_log_dev0.txt";
 
 const LIMITS_HELP: &str = "\
 How large a recording may be; `none` alone for any size.
 What is not named stays:
-  text_bytes=SIZE  content, after decompression (1GiB)
-  expansion=N      bytes of content for each byte of a compressed file, beyond 1 MiB (64)
-  events=N         events of the trace, and twice as many values of a snapshot (16777216)
-  streams=N        different streams (1024)";
+  text_bytes=SIZE: content, after decompression (1GiB)
+  expansion=N: bytes of content for each compressed byte, beyond 1 MiB (64)
+  events=N: events of the trace, and half of the values of a snapshot (16777216)
+  streams=N: different streams (1024)";
 
 const WAYS: Ways = Ways { limits: "--limits", device: "--device N" };
 

@@ -6,21 +6,23 @@ use clap::value_parser;
 use millpond_trace::Limits;
 
 use super::replay::{LifeArgs, Limit, PatternChoice, ReplayArgs, draw, pattern_help, policy_names, refused};
+use crate::args::{DEVICE, INPUT, LOAD, OUTPUT, POLICY};
 use crate::devices::SIMULATED;
 use crate::failure::Failure;
 use crate::files::shown;
-use crate::output::Output;
+use crate::output::{Output, WIDTH};
 use crate::quantity::parse_limits;
 
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\
-Each trace is replayed twice under each policy: once to find the peaks, and once to look at the memory there. The
-page loads nothing else, needs no network, and opens in any browser. Device, policies, limits and what is in flight
-are as in `millpond replay`, whose help describes them.
+Each trace is replayed twice under each policy: once to find the peaks, and once to look at the memory there. The \
+page loads nothing else, needs no network, and opens in any browser. `millpond replay --help` says more of devices, \
+policies, limits and work in flight.
 
 Examples:
   millpond report gnn.trace.gz -o gnn.html
-  millpond report --policy classic,paged,tight --in-flight 200 bert_multistream.trace.gz
+  millpond report snapshot.pickle -o snapshot.html
+  millpond report --policy classic,paged --in-flight 200 bert_multistream.trace.gz
   millpond report --limit 1.10x --passes 2 *.trace.gz -o limits.html
   millpond report --svg plots gpt2_train.trace.gz";
 
@@ -31,48 +33,63 @@ pub(crate) struct ReportArgs {
     #[arg(value_name = "TRACE")]
     traces: Vec<PathBuf>,
     #[arg(long = "pattern", value_name = "NAME[:seed=N]", value_parser = PatternChoice::parse)]
-    #[arg(help = "A made-up program in place of a trace", long_help = pattern_long_help())]
+    #[arg(help = "A made-up program instead of a trace", long_help = pattern_long_help())]
+    #[arg(help_heading = INPUT)]
     patterns: Vec<PatternChoice>,
     /// The page to write; `-` for standard output. An existing file is replaced once the page is whole
     #[arg(short, long, value_name = "FILE.html", default_value = "report.html")]
+    #[arg(help_heading = OUTPUT)]
     output: PathBuf,
     /// Also write plots as SVG into a folder, which is created if it is not there
     #[arg(long, value_name = "DIR")]
+    #[arg(help_heading = OUTPUT)]
     svg: Option<PathBuf>,
     /// Also write the plots as PNG, with the fonts of this machine (builds with the feature `png`)
     #[arg(long, value_name = "DIR")]
+    #[arg(help_heading = OUTPUT)]
     png: Option<PathBuf>,
     /// The device, as in `millpond replay`
     #[arg(long, value_name = "DEVICE", default_value = SIMULATED)]
+    #[arg(help_heading = DEVICE)]
     device: String,
     /// The policies, side by side
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',', default_value = "classic,paged")]
     #[arg(value_parser = policy_names())]
+    #[arg(help_heading = POLICY)]
     policy: Vec<String>,
     /// A configuration in the grammar of PYTORCH_CUDA_ALLOC_CONF, instead of the environment's
     #[arg(long, value_name = "STRING")]
+    #[arg(help_heading = POLICY)]
     conf: Option<String>,
     /// The most that may be reserved: bytes, as 12GiB or 800M, or a multiple of each trace's peak live bytes, as 1.10x
     #[arg(long, value_name = "BYTES|TIMESx", value_parser = Limit::parse)]
+    #[arg(help_heading = POLICY)]
     limit: Option<Limit>,
     /// How many warm passes follow the cold one
     #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(help_heading = LOAD)]
     passes: usize,
     #[command(flatten)]
     life: LifeArgs,
     /// Divide every size of a trace by N
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..=1 << 40))]
+    #[arg(help_heading = INPUT)]
     scale: u64,
     #[arg(long, value_name = "KEY=N,...", default_value = "", hide_default_value = true)]
     #[arg(value_parser = parse_limits, help = "How large a trace may be, as in `millpond replay`")]
+    #[arg(help_heading = INPUT)]
     trace_limits: Limits,
     /// Exit with 0 also where allocations were refused for lack of memory, and not with 4
     #[arg(long)]
+    #[arg(help_heading = OUTPUT)]
     allow_oom: bool,
 }
 
+/// How far what an option is stands from the left.
+const INDENT: usize = 10;
+
 fn pattern_long_help() -> String {
-    format!("A made-up program in place of a trace; `all` for each. May be repeated:\n{}", pattern_help())
+    format!("A made-up program instead of a trace; `all` for each. May be repeated:\n{}", pattern_help(WIDTH - INDENT))
 }
 
 /// Replays the traces and writes the page. Prints the files that were written.

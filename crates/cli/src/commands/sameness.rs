@@ -20,13 +20,13 @@ use crate::output::{Align, Output, Table};
 
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\
-Every program runs on each device and on a simulated one with the same memory and pages. Decisions, layouts and all
-statistics are compared, byte for byte; what the device's pace could change is taken out by waiting for it. Equal
-digests are equal runs, on any machine. Sizes are divided by a power of two where the smallest device asks for it. A
+Every program runs on each device and on a simulated one with the same memory and pages. Decisions, layouts and all \
+statistics are compared, byte for byte; what the device's pace could change is taken out by waiting for it. Equal \
+digests are equal runs, on any machine. Sizes are divided by a power of two where the smallest device asks for it. A \
 policy that needs virtual memory is left out on devices without any.
 
 Examples:
-  millpond sameness --device cuda:0 --device vulkan:0 tests/corpus/traces/*.trace.gz
+  millpond sameness --device cuda:0 --device vulkan:0 *.trace.gz
   millpond sameness --device vulkan:0 --seeds 200 --markdown";
 
 /// `millpond sameness`.

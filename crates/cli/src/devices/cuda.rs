@@ -75,10 +75,9 @@ fn open(builder: &CudaBuilder) -> Result<Cuda, Failure> {
 
 impl Choice for CudaOptions {
     const HELP: &'static str = "\
-A CUDA device is named by its number, cuda:0, and takes options behind a comma:
-  alloc=async                 segments come from the driver's own pool, by cuMemAllocAsync; alloc=sync, the
-                              default, is cuMemAlloc
-  pages=none                  without virtual memory, even where it has it";
+A CUDA device is named by its number, cuda:0, and takes options after a comma:
+  alloc=async: segments come from the driver's own pool
+  pages=none: without virtual memory, even where it has it";
 
     fn find() -> Found {
         match Cuda::devices() {

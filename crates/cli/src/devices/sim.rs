@@ -11,14 +11,13 @@ use crate::failure::Failure;
 
 impl Choice for SimOptions {
     const HELP: &'static str = "\
-The simulated device takes options:
-  bytes=SIZE                  its memory (an H200's 139.80 GiB unless given)
-  reuse=in-order|after-done   when a stream's freed memory may be used on it again (in-order unless given)
-  pages=SIZE|none             granularity of its virtual memory (2MiB unless given)
-  cost=h200|h200-vulkan|free  what driver calls cost on its clock (as on an H200 through CUDA unless given)
-  completion=at-once|random:SEED
-                              when queued work is done (at once unless given; --touch queues some)
-  contents=kept|none          whether what is written is kept (kept unless given; --touch reads it)";
+The simulated device, sim, takes options, here with what they are unless given:
+  bytes=SIZE: its memory (an H200's 139.80 GiB)
+  reuse=in-order|after-done: when freed memory serves its stream again (in-order)
+  pages=SIZE|none: granularity of its virtual memory (2MiB)
+  cost=h200|h200-vulkan|free: what driver calls cost on its clock (h200)
+  completion=at-once|random:SEED: when queued work is done (at-once)
+  contents=kept|none: whether what is written is kept (kept)";
 
     fn find() -> Found {
         Found::Devices(vec![Ok(Device::of("sim", &Self::default().open()))])

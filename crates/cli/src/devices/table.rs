@@ -146,8 +146,8 @@ pub(crate) fn device_help() -> String {
         few => few.join(""),
     };
     format!(
-        "The device: NAME or NAME:KEY=VALUE,... as `millpond devices` lists them\n{sections}\
-         [default: the first GPU, by {preferred}; devices in software are used only by name]"
+        "The device: NAME or NAME:KEY=VALUE,... as `millpond devices` lists them. Without it, the first GPU, by \
+         {preferred}; devices in software are used only by name\n{sections}"
     )
 }
 

@@ -90,9 +90,9 @@ fn open(options: &VulkanOptions) -> Result<Vulkan, Failure> {
 
 impl Choice for VulkanOptions {
     const HELP: &'static str = "\
-A Vulkan device is named by its number, vulkan:0, and takes options behind a comma:
-  validation                  the validation layer watches; what it objects to ends the command with code 1
-  pages=none                  without virtual memory, even where it has it";
+A Vulkan device is named by its number, vulkan:0, and takes options after a comma:
+  validation: the validation layer watches, and its objections end the command
+  pages=none: without virtual memory, even where it has it";
 
     fn find() -> Found {
         match Vulkan::devices() {

@@ -60,7 +60,7 @@ fn open(options: &WgpuOptions) -> Result<Wgpu, Failure> {
 impl Choice for WgpuOptions {
     const HELP: &'static str = "\
 An adapter of wgpu is named the same way, wgpu:0:
-  polls                       wgpu alone is asked what is done, not a semaphore";
+  polls: wgpu alone is asked what is done, not a semaphore";
 
     fn find() -> Found {
         match Wgpu::adapters() {

@@ -136,6 +136,54 @@ fn every_help_teaches_by_examples() {
     }
 }
 
+/// The names of all commands.
+const COMMANDS: [&str; 11] = [
+    "devices",
+    "replay",
+    "import",
+    "diff",
+    "report",
+    "golden",
+    "bench",
+    "sameness",
+    "conformance",
+    "tune",
+    "completions",
+];
+
+#[test]
+fn help_fits_80_columns() {
+    let pages = COMMANDS.iter().flat_map(|name| [vec![*name, "--help"], vec![*name, "-h"]]);
+    for args in pages.chain([vec!["--help"], vec!["-h"], vec!["help"]]) {
+        let output = command(&args).env("COLUMNS", "80").output().expect("the command starts");
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        fits(&String::from_utf8(output.stdout).expect("UTF-8"));
+    }
+    let listed = run(&["--help"]).stdout;
+    let (commands, developers) = listed.split_once("For developers of allocators and backends:").expect("a heading");
+    for name in COMMANDS {
+        let is_theirs = ["golden", "sameness", "conformance", "bench"].contains(&name);
+        let line = |text: &str| text.lines().any(|line| line.starts_with(&format!("  {name} ")));
+        assert_eq!((line(commands), line(developers)), (!is_theirs, is_theirs), "{name}: {listed}");
+    }
+}
+
+#[test]
+fn the_options_of_a_replay_have_headings() {
+    let help = run(&["replay", "--help"]).stdout;
+    for (heading, option) in [
+        ("Input:", "--pattern"),
+        ("Device:", "--device"),
+        ("Policy:", "--limit"),
+        ("Load:", "--in-flight"),
+        ("Output:", "--json"),
+    ] {
+        let section = help.split(&format!("\n{heading}\n")).nth(1).unwrap_or_else(|| panic!("no {heading} in {help}"));
+        let mut own = section.lines().take_while(|line| line.is_empty() || line.starts_with(' '));
+        assert!(own.any(|line| line.trim_start().starts_with(option)), "{option} is not under {heading}: {help}");
+    }
+}
+
 #[test]
 fn completions_are_there_for_three_shells() {
     for (shell, mark) in

@@ -9,22 +9,21 @@ use millpond_conformance::suite;
 
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\
-Prints how many scenarios passed, by device and by group, why others were skipped or declared to differ, and
-every failure in full. `--device sim` means every kind of simulated device. JSON has a line for each scenario.
+Prints how many scenarios passed, by device and by group, why others were skipped or declared to differ, and every \
+failure in full. `--device sim` means every kind of simulated device. JSON has a line for each scenario.
 
-With --soak, each run is a random program of several streams: blocks that change hands, limits, driver calls that fail,
-work that completes out of step. Every grant is judged, every block written and read by device work. The same seed is
-the same run as long as --operations is the same: a run that fails is repeated by `--soak 1 --seed SEED`. The first that
-fail are made as short as they can be and printed as a scenario of the corpus, or else as a program for a test; after
-20 failures no further run begins. JSON has a line for each run.
+With --soak, each run is a random program of several streams. Every grant is judged, every block written and read by \
+device work. The same seed is the same run as long as --operations is the same: a run that fails is repeated by \
+`--soak 1 --seed SEED`. The first that fail are made as short as they can be; after 20 failures no further run \
+begins.
 
 Examples:
   millpond conformance --device vulkan:0
   millpond conformance --device sim --only \"reuse InOrder\"
   millpond conformance --device cuda:0 --group faults,limits
-  millpond conformance --device vulkan:0 --jobs 8      eight scenarios of a group at a time
-  millpond conformance --soak 10000                    other programs than the suite's
-  millpond conformance --soak 1 --seed 77              one of them again";
+  millpond conformance --device vulkan:0 --jobs 8  eight scenarios at a time
+  millpond conformance --soak 10000                other programs than the suite's
+  millpond conformance --soak 1 --seed 77          one of them again";
 
 /// `millpond conformance`.
 #[derive(Debug, clap::Args)]

@@ -12,7 +12,7 @@ use crate::commands::name_of;
 use crate::failure::Failure;
 use crate::files::{self, shown};
 use crate::names::{closest, suggestion};
-use crate::output::tell;
+use crate::output::{hanging, tell};
 use crate::recognise::{Known, recognised};
 
 /// How a replay has a recording read in another way.
@@ -79,9 +79,10 @@ fn unknown(name: &str) -> String {
     format!("no pattern is called `{name}`; there are {names}, and `all` for each of them{meant}")
 }
 
-/// Returns one line for each pattern, for the page of help.
-pub(crate) fn pattern_help() -> String {
-    Pattern::ALL.map(|pattern| format!("  {:<14}{}", pattern.name(), pattern.about())).join("\n")
+/// Returns each pattern with what it is, for a page of help: lines that fit a width, without the last line break.
+pub(crate) fn pattern_help(width: usize) -> String {
+    let line = |pattern: Pattern| hanging(&format!("  {:<14}", pattern.name()), pattern.about(), width);
+    Pattern::ALL.map(line).concat().trim_end().to_owned()
 }
 
 /// Returns the sources that the arguments name, traces before patterns, or the built-in trace where they name none.

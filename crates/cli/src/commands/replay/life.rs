@@ -7,48 +7,43 @@ use clap::ValueEnum;
 use millpond_replay::Vary;
 
 use super::ReplayArgs;
+use crate::args::LOAD;
 use crate::failure::Failure;
 use crate::quantity::format_time;
 
 const IN_FLIGHT_HELP: &str = "\
-Keep work under way: each allocation queues a piece of work on its stream, and so does each first use on another stream.
-K is a time, such as 50us: a piece takes about so long on an idle device, and keeps all of it busy. It is a fill of
-memory past the allocator (64 MiB for each stream). 50us:small, on a CUDA device, is a kernel of one thread that takes
-so long, so that streams run side by side. Where that is longer than the host takes between two, they queue up until the
-driver makes the host wait. The simulated device has both on a simulated clock, and `cold` and `warm` are then times on
-that clock: 100 ns an event, 2 us to queue a kernel, of which a stream's queue has room for 1,024, and what the driver
-costs. There K may also be a number of events, such as 200: a piece is done so many events after it was queued, and not
-before, unless the host waits for it. `stalls` and `waits` tell what was waited for. With --touch, bytes are checked
-behind that work, which makes the host wait more often";
+Keep work under way: each allocation queues a piece of work on its stream, and so does each first use on another \
+stream. K is a time, such as 50us, which keeps the whole device busy, or 50us:small for kernels that leave most of \
+it to others. On the simulated device it may also be a number of events, such as 200, after which a piece is done";
 
 const VARY_HELP: &str = "\
-Multiply each size above 1 KiB, in each pass but the first, by a random factor within P percent, from 1% to 99%, as
-inputs do that are never equally long. Equal sizes have the same factor within a pass. Equal seeds give equal sizes;
-the seed is 0 unless given";
+Multiply each size above 1 KiB, in each pass but the first, by a random factor within P percent, from 1% to 99%. The \
+seed is 0 unless given";
 
 const KEEP_HELP: &str = "\
-Allocate blocks that live for more than half of a pass once, in the first pass, and free them behind the last, as a
-program keeps its weights. Later passes leave out what they do with those blocks, so that they have fewer events";
+Allocate blocks that live for more than half of a pass once, in the first pass, and free them after the last, as a \
+program keeps its weights";
 
 const TOGETHER_HELP: &str = "\
-Replay all traces and patterns given as one program on one allocator. `alternate`: a pass runs them in turn on the same
-streams, each freeing what it has at its end; training, then evaluation. `beside`: a pass runs them at the same time,
-each on streams of its own, with their events interleaved in proportion; two models on one device. What PyTorch
-reserved is left out";
+Replay all traces and patterns given as one program on one allocator";
 
 /// The arguments of programs that live long.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LifeArgs {
     #[arg(long, value_name = "K", value_parser = InFlight::parse)]
     #[arg(help = "Keep work under way for a time (50us, 50us:small) or K events (200)", long_help = IN_FLIGHT_HELP)]
+    #[arg(help_heading = LOAD)]
     pub(crate) in_flight: Option<InFlight>,
     #[arg(long, value_name = "P%[:seed=N]", value_parser = parse_vary)]
     #[arg(help = "Vary sizes from pass to pass by up to P percent", long_help = VARY_HELP)]
+    #[arg(help_heading = LOAD)]
     pub(crate) vary: Option<Vary>,
     #[arg(long, help = "Allocate long-lived blocks once and keep them to the end", long_help = KEEP_HELP)]
+    #[arg(help_heading = LOAD)]
     pub(crate) keep: bool,
     #[arg(long, value_name = "HOW", value_enum)]
     #[arg(help = "Replay all traces as one program: alternate or beside", long_help = TOGETHER_HELP)]
+    #[arg(help_heading = LOAD)]
     pub(crate) together: Option<Together>,
 }
 

@@ -15,11 +15,9 @@ use crate::files::{self, Sink, Standard, shown};
 const ENTRIES: usize = 1_000_000;
 
 pub(super) const HELP: &str = "\
-Write a snapshot of the allocator as it is after the last pass, with the history of its last million events, for
-PyTorch's viewers (https://pytorch.org/memory_viz): a pickle, or JSON where the name ends in .json. Where it ends in
-.vma.json, it is a dump of the Vulkan Memory Allocator for its GpuMemDumpVis.py, of what is reserved after the last
-pass. It takes one trace and one policy. Recording costs some ten nanoseconds an event, which are in the times of
-the table";
+Write a snapshot of the allocator after the last pass, with its last million events, for PyTorch's viewers: a \
+pickle, or JSON where the name ends in .json. A name that ends in .vma.json gives a dump for the viewer of the \
+Vulkan Memory Allocator. It takes one trace and one policy";
 
 /// Checks that there is one replay, if it is to be kept.
 ///

@@ -6,6 +6,7 @@ use clap::value_parser;
 use millpond_replay::tune::Budget;
 use millpond_trace::Limits;
 
+use crate::args::{DEVICE, INPUT, LOAD, OUTPUT, POLICY};
 use crate::commands::replay::{Limit, PatternChoice};
 use crate::devices::device_help;
 use crate::quantity::parse_limits;
@@ -13,29 +14,27 @@ use crate::quantity::parse_time;
 
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\
-Replays each trace under many policies and settings on the simulated device, whose calls cost what was measured on an
-H200, on all cores. A setting is stopped as soon as another one is known that reserves no more and takes no more of the
-driver's time. What is left is the frontier. One setting of it is recommended: without a limit the one for which
-reserved bytes and driver time are lowest together, where one percent of the bytes counts as much as half of the
-time; with --limit the one that takes the least time of those that fit. The best ones are replayed on eight variations
-of the program, with sizes varied by up to 5 %, which decide between them, and tell how sure the recommendation is.
+Replays each trace under many policies and settings on the simulated device, on all cores. The frontier is what no \
+other setting beats in both reserved bytes and the driver's time. One setting of it is recommended: the one for \
+which both are lowest together, or with --limit the one that takes the least time of those that fit. The best ones \
+are then replayed on eight variations of the program, which tell how sure the recommendation is.
 
-The recommended configuration is a text for MILLPOND_CONF, PYTORCH_CUDA_ALLOC_CONF or `replay --conf`. Driver calls and
-times are sums over all passes. Equal seeds and numbers of settings give equal results, on every machine.
+The recommended configuration is a text for MILLPOND_CONF, PYTORCH_CUDA_ALLOC_CONF or `replay --conf`. Equal seeds \
+and numbers of settings give equal results, on every machine.
 
 Examples:
-  millpond tune train.trace.gz                     what would be better than the default?
-  millpond tune --limit 12GiB train.trace.gz       the fastest that fits in 12 GiB
-  millpond tune --in-flight 200 train.trace.gz     with streams that run behind the host
+  millpond tune train.trace.gz                  what is better than the default?
+  millpond tune --limit 12GiB train.trace.gz    the fastest that fits in 12 GiB
+  millpond tune --in-flight 200 train.trace.gz  with streams that run behind the host
   millpond tune --budget 60s --json train.trace.gz | jq -r .recommended.conf
-  millpond tune --markdown *.trace.gz              a table of default against tuned";
+  millpond tune --markdown *.trace.gz           a table of default against tuned";
 
 const DEVICE_HELP: &str = "\
 The device. It has to be a simulated one, which has a clock of its own";
 
 const IN_FLIGHT_HELP: &str = "\
-Keep work under way: each allocation queues a piece of work on its stream that is done N events later, and so does each
-first use on another stream. Without it the device is always done, and it makes no difference how paged grows";
+Keep work under way: each allocation queues a piece of work on its stream that is done N events later, and so does \
+each first use on another stream. Without it the device is always done, and it makes no difference how paged grows";
 
 /// `millpond tune`.
 #[derive(Debug, clap::Args)]
@@ -45,41 +44,54 @@ pub(crate) struct TuneArgs {
     pub(crate) traces: Vec<PathBuf>,
     /// A made-up program, tuned like a trace; `all` for each. May be repeated
     #[arg(long = "pattern", value_name = "NAME[:seed=N]", value_parser = PatternChoice::parse)]
+    #[arg(help_heading = INPUT)]
     pub(crate) patterns: Vec<PatternChoice>,
     #[arg(long, value_name = "DEVICE", help = DEVICE_HELP, long_help = format!("{DEVICE_HELP}\n\n{}", device_help()))]
+    #[arg(help_heading = DEVICE)]
     pub(crate) device: Option<String>,
     /// The most that may be reserved: bytes, as 12GiB or 800M, or a multiple of each trace's peak live bytes, as 1.10x
     #[arg(long, value_name = "BYTES|TIMESx", value_parser = Limit::parse)]
+    #[arg(help_heading = POLICY)]
     pub(crate) limit: Option<Limit>,
     /// How many warm passes follow the cold one
     #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(help_heading = LOAD)]
     pub(crate) passes: usize,
     /// How long to search: a number of settings, as 1000, or a time, as 60s
     #[arg(long, value_name = "N|TIME", default_value = "1000", value_parser = parse_budget)]
+    #[arg(help_heading = "Search")]
     pub(crate) budget: Budget,
     /// The seed of the settings that are drawn, and of the variations
     #[arg(long, value_name = "SEED", default_value_t = 0)]
+    #[arg(help_heading = "Search")]
     pub(crate) seed: u64,
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     #[arg(help = "Keep work under way for N events", long_help = IN_FLIGHT_HELP)]
+    #[arg(help_heading = LOAD)]
     pub(crate) in_flight: Option<u64>,
     /// The number of threads that search; one for each core unless given
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=256))]
+    #[arg(help_heading = "Search")]
     pub(crate) threads: Option<u16>,
     /// Print every setting of the frontier, and not a dozen
     #[arg(long)]
+    #[arg(help_heading = OUTPUT)]
     pub(crate) all: bool,
     /// Divide every size of a trace by N, so that it fits a small device
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..=1 << 40))]
+    #[arg(help_heading = INPUT)]
     pub(crate) scale: u64,
     /// How large a trace may be, as `millpond replay --help` describes
     #[arg(long, value_name = "KEY=N,...", default_value = "", hide_default_value = true, value_parser = parse_limits)]
+    #[arg(help_heading = INPUT)]
     pub(crate) trace_limits: Limits,
     /// Print one table of all traces in Markdown: the default settings and the recommended ones
     #[arg(long)]
+    #[arg(help_heading = OUTPUT)]
     pub(crate) markdown: bool,
     /// Leave out how long the search took, so that equal searches print equal texts
     #[arg(long)]
+    #[arg(help_heading = OUTPUT)]
     pub(crate) no_times: bool,
 }
 
