@@ -12,6 +12,7 @@ use crate::commands::devices;
 use crate::commands::diff::{self, DiffArgs};
 use crate::commands::golden::{self, GoldenArgs};
 use crate::commands::import::{self, ImportArgs};
+use crate::commands::man::{self, ManArgs};
 use crate::commands::replay::{self, ReplayArgs};
 use crate::commands::report::{self, ReportArgs};
 use crate::commands::sameness::{self, SamenessArgs};
@@ -110,6 +111,9 @@ pub(crate) enum Command {
     /// Print the script that completes this command's arguments in a shell
     #[command(after_help = completions::HELP)]
     Completions(CompletionsArgs),
+    /// Print a page for `man`, or write the pages of all commands into a folder
+    #[command(after_help = man::HELP)]
+    Man(ManArgs),
 }
 
 /// Returns the whole command line.

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Command::Sameness(args) => commands::sameness::run(&args, &mut output),
         Command::Conformance(args) => commands::conformance::run(&args, &mut output),
         Command::Tune(args) => commands::tune::run(&args, &mut output),
+        Command::Man(args) => commands::man::run(&args, args::command(), &mut output),
         Command::Completions(args) => commands::completions::run(&args, &mut args::command(), &mut output),
     };
     // What was printed before a failure is shown before it, and a full disk is not reported as success.

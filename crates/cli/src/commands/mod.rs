@@ -7,6 +7,7 @@ pub(crate) mod devices;
 pub(crate) mod diff;
 pub(crate) mod golden;
 pub(crate) mod import;
+pub(crate) mod man;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod sameness;

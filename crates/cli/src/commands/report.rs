@@ -7,7 +7,7 @@ use millpond_trace::Limits;
 
 use super::replay::{LifeArgs, Limit, PatternChoice, ReplayArgs, draw, pattern_help, policy_names, refused};
 use crate::args::{DEVICE, INPUT, LOAD, OUTPUT, POLICY};
-use crate::devices::SIMULATED;
+use crate::devices::{DeviceName, SIMULATED};
 use crate::failure::Failure;
 use crate::files::shown;
 use crate::output::{Output, WIDTH};
@@ -51,6 +51,7 @@ pub(crate) struct ReportArgs {
     /// The device, as in `millpond replay`
     #[arg(long, value_name = "DEVICE", default_value = SIMULATED)]
     #[arg(help_heading = DEVICE)]
+    #[arg(value_parser = DeviceName, hide_possible_values = true)]
     device: String,
     /// The policies, side by side
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',', default_value = "classic,paged")]

@@ -24,7 +24,7 @@ use millpond_replay::{Flight, Hold};
 use crate::failure::Failure;
 
 pub(crate) use certify::Wanted;
-pub(crate) use table::{BACKENDS, SIMULATED, Target, device_help, typed};
+pub(crate) use table::{BACKENDS, DeviceName, SIMULATED, Target, device_help, typed};
 pub(crate) use usage::UsageRow;
 
 /// All that the command does with a device of a backend. It is for the backend's options, which choose the device.

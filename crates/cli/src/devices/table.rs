@@ -1,5 +1,9 @@
 //! The table of backends, and the device of one of them that a command runs on.
 
+use std::ffi::OsStr;
+
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, Command};
 use millpond::settings::Policy;
 use millpond_any::AnyDevice;
 use millpond_conformance::sameness::{Program, Trail};
@@ -149,6 +153,23 @@ pub(crate) fn device_help() -> String {
         "The device: NAME or NAME:KEY=VALUE,... as `millpond devices` lists them. Without it, the first GPU, by \
          {preferred}; devices in software are used only by name\n{sections}"
     )
+}
+
+/// Reads the value of `--device` as it is. A shell completes the names of the backends, without numbers
+/// and options.
+#[derive(Clone)]
+pub(crate) struct DeviceName;
+
+impl TypedValueParser for DeviceName {
+    type Value = String;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(BACKENDS.iter().map(|entry| PossibleValue::new(entry.name))))
+    }
 }
 
 impl Target {

@@ -129,7 +129,7 @@ fn mistyped_names_are_answered_with_what_was_probably_meant() {
 
 #[test]
 fn every_help_teaches_by_examples() {
-    for name in ["devices", "replay", "golden", "bench", "sameness", "conformance", "tune", "completions"] {
+    for name in ["devices", "replay", "golden", "bench", "sameness", "conformance", "tune", "completions", "man"] {
         let help = run(&[name, "--help"]).stdout;
         let examples = help.split("Examples:").nth(1).unwrap_or_else(|| panic!("{name} has no examples: {help}"));
         assert!(examples.matches(&format!("\n  millpond {name}")).count() >= 2, "{name}: {examples}");
@@ -137,7 +137,7 @@ fn every_help_teaches_by_examples() {
 }
 
 /// The names of all commands.
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 12] = [
     "devices",
     "replay",
     "import",
@@ -149,6 +149,7 @@ const COMMANDS: [&str; 11] = [
     "conformance",
     "tune",
     "completions",
+    "man",
 ];
 
 #[test]
@@ -192,12 +193,40 @@ fn completions_are_there_for_three_shells() {
         let script = run(&["completions", shell]).stdout;
         assert!(script.contains(mark) && script.contains("tune") && script.contains("in-flight"), "{shell}");
     }
+    // Values too: of the policies, and of the devices.
+    let (policies, devices) = ("paged tight classic expandable direct auto", "cuda vulkan wgpu sim");
+    let script = run(&["completions", "bash"]).stdout;
+    assert!(script.contains(policies) && script.contains(devices), "{script}");
+    let script = run(&["completions", "fish"]).stdout;
+    assert!(script.contains("tight\\t'paged that waits") && script.contains("vulkan\\t''"), "{script}");
+    let script = run(&["completions", "zsh"]).stdout;
+    assert!(script.contains("tight\\:\"paged that waits") && script.contains("(cuda vulkan wgpu sim)"), "{script}");
     run(&["completions", "csh"]).fails(2, &["bash, zsh, fish"]);
     // A shell reads the script, where it is there.
     let script = Scratch::new("completions.bash", run(&["completions", "bash"]).stdout.as_bytes());
     if let Ok(output) = Command::new("bash").args(["-n", script.path()]).output() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
+}
+
+#[test]
+fn man_has_a_page_of_every_command() {
+    let page = run(&["man"]).stdout;
+    assert!(page.contains(".TH millpond 1") && page.contains("millpond\\-replay(1)"), "{page}");
+    let page = run(&["man", "replay"]).stdout;
+    for part in [".TH millpond-replay 1", "\\-\\-in\\-flight", "Exit codes:", "growing", "expandable_segments:True"] {
+        assert!(page.contains(part), "{part} in {page}");
+    }
+    run(&["man", "repaly"]).fails(2, &["no command is called `repaly`", "did you mean `replay`?"]);
+    let folder = Folder::new("man");
+    let pages = folder.path("man1");
+    let told = run(&["man", "-o", &pages]);
+    assert_eq!((told.code, told.stdout.lines().count()), (Some(0), 1 + COMMANDS.len()), "{}", told.stderr);
+    for name in COMMANDS {
+        let page = std::fs::read_to_string(format!("{pages}/millpond-{name}.1")).expect(name);
+        assert_eq!(page, run(&["man", name]).stdout, "{name}");
+    }
+    assert!(std::path::Path::new(&pages).join("millpond.1").is_file());
 }
 
 #[test]

@@ -7,6 +7,8 @@ use clap::builder::PossibleValuesParser;
 use clap::value_parser;
 use millpond_conformance::suite;
 
+use crate::devices::DeviceName;
+
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\
 Prints how many scenarios passed, by device and by group, why others were skipped or declared to differ, and every \
@@ -30,6 +32,7 @@ Examples:
 pub(crate) struct ConformanceArgs {
     /// The device, as `millpond devices` lists it; the best one there is unless given
     #[arg(long, value_name = "DEVICE")]
+    #[arg(value_parser = DeviceName, hide_possible_values = true)]
     pub(crate) device: Option<String>,
     /// Only the kinds of the device whose name contains this, such as "reuse InOrder"
     #[arg(long, value_name = "TEXT")]

@@ -9,7 +9,7 @@ use millpond_trace::Limits;
 use super::life::LifeArgs;
 use super::{Limit, PatternChoice, pattern_help, policy_names, snapshot};
 use crate::args::{DEVICE, INPUT, LOAD, OUTPUT, POLICY};
-use crate::devices::device_help;
+use crate::devices::{DeviceName, device_help};
 use crate::output::WIDTH;
 use crate::quantity::parse_limits;
 use crate::quantity::parse_time;
@@ -95,6 +95,7 @@ pub(crate) struct ReplayArgs {
     pub(crate) patterns: Vec<PatternChoice>,
     #[arg(long, value_name = "DEVICE", help = "The device: NAME or NAME:KEY=VALUE,...", long_help = device_help())]
     #[arg(help_heading = DEVICE)]
+    #[arg(value_parser = DeviceName, hide_possible_values = true)]
     pub(crate) device: Option<String>,
     /// The policy; auto unless given. Several, with commas between them, are put side by side
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',', conflicts_with = "compare")]
