@@ -66,7 +66,7 @@ fn expandable_segments_reserve_what_pytorch_reserved() {
 /// The default policy reserves a few percent more than is live, on each program and on all together.
 #[test]
 fn paged_reserves_little_more_than_is_live() {
-    let rows = replay_all(&[]);
+    let rows = replay_all(&["--policy", "paged"]);
     let (mut logarithms, mut above) = (0.0, Vec::new());
     for (name, row) in &rows {
         assert_eq!((&row["policy"], &row["conf"]), (&"paged".into(), &"policy:paged".into()), "{name}");
@@ -99,17 +99,39 @@ fn without_a_trace_a_real_one_is_replayed() {
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
     let lines: Vec<&str> = ran.stdout.lines().collect();
     assert_eq!(lines[0], "On sim (simulated H200); cold and warm in ns per event");
-    for column in ["trace", "policy", "events", "cold", "warm", "live", "reserved", "torch", "life", "calls", "all"] {
+    for column in ["trace", "policy", "cold", "warm", "live", "reserved", "PyTorch", "waste", "calls", "all"] {
         assert!(lines[2].split_whitespace().any(|word| word == column), "{column} in {}", lines[2]);
     }
-    let cells: Vec<&str> = lines[3].split_whitespace().collect();
-    assert_eq!(cells[..3], ["gpt2_train", "paged", "71301"]);
-    // The one 15.54 GiB is what PyTorch reserved; `paged` reserves less.
-    assert_eq!(lines[3].matches("15.54 GiB").count(), 1, "{}", lines[3]);
-    assert_eq!(lines.len(), 4);
+    let policies: Vec<_> = lines[3..].iter().filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert_eq!(policies, ["paged", "classic"], "{}", ran.stdout);
+    // 15.54 GiB are what PyTorch reserved: `paged` reserves less, and `classic` the same, to the byte.
+    assert_eq!([3, 4].map(|line| lines[line].matches("15.54 GiB").count()), [1, 2], "{}", ran.stdout);
+    let one = run(&["replay", "--policy", "paged", "--passes", "0", "--wide"]).stdout;
+    assert!(one.contains("  events  ") && one.contains("  71301  "), "{one}");
+}
 
-    let classic = run(&["replay", "--policy", "classic", "--passes", "0", "--wide"]).stdout;
-    assert_eq!(classic.matches("15.54 GiB").count(), 2, "the same, to the byte: {classic}");
+/// What is compared by default shows in 80 columns what it is about, and one replay is of what is configured.
+#[test]
+fn without_a_policy_two_are_compared_by_their_waste() {
+    let args = ["replay", "--passes", "1", &trace("gnn")];
+    let text = run(&args).stdout;
+    let head = text.lines().nth(2).expect("a head");
+    assert!(head.chars().count() <= 80 && ["policy", "reserved", "waste"].iter().all(|name| head.contains(name)));
+    for (policy, waste) in [("paged", "0.9 %"), ("classic", "")] {
+        let line = text.lines().find(|line| line.split_whitespace().nth(1) == Some(policy)).expect("a row");
+        assert!(line.contains(waste) && line.contains(" % "), "{line}");
+    }
+    let policies = |more: &[&str]| -> Vec<Value> {
+        let rows = run(&[&args[..], more, &["--json"]].concat()).json();
+        rows.iter().map(|row| row["policy"].clone()).collect()
+    };
+    assert_eq!(policies(&[]), ["paged", "classic"]);
+    assert_eq!(policies(&["--conf", "slack:0.1"]), ["paged"]);
+    assert_eq!(policies(&["--conf", ""]), ["paged"]);
+    assert_eq!(policies(&["--policy", "auto"]), ["paged"]);
+    assert_eq!(policies(&["--device", "sim:pages=none"]), ["classic"], "there is no other");
+    let ran = run_with("MILLPOND_CONF", "policy:direct", &[&args[..], &["--json"]].concat());
+    assert_eq!(ran.json().len(), 1);
 }
 
 #[test]
@@ -221,7 +243,7 @@ fn several_traces_end_in_a_line_for_each_policy() {
     let (first, second) = (trace("gnn"), trace("prefetch"));
     let args = ["replay", "--compare", "--passes", "1", &first, &second];
     let text = run(&[&args[..], &["--wide"]].concat()).stdout;
-    assert!(text.lines().all(|line| line.chars().count() <= 130), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 160), "{text}");
     let rows = run(&[&args[..], &["--format", "json"]].concat()).json();
     assert_eq!(rows.len(), 10, "JSON has the traces alone");
     let totals: Vec<Vec<&str>> =
@@ -231,12 +253,12 @@ fn several_traces_end_in_a_line_for_each_policy() {
         let number = |row: usize, key: &str| rows[row][key].as_f64().expect("a number");
         assert_eq!(total[2], rows[at]["policy"]);
         let mean = (number(at, "reserved_over_live") * number(at + 5, "reserved_over_live")).sqrt();
-        assert_eq!(total[3], format!("{mean:.3}"));
+        assert_eq!(total[3..5], [&*format!("{:.1}", 100.0 * (mean - 1.0)), "%"]);
         let mean = (number(at, "life_reserved_over_live") * number(at + 5, "life_reserved_over_live")).sqrt();
-        assert_eq!(total[4], format!("{mean:.3}"));
-        assert_eq!(total[5], (number(at, "driver_calls") + number(at + 5, "driver_calls")).to_string());
+        assert_eq!(total[5..7], [&*format!("{:.1}", 100.0 * (mean - 1.0)), "%"]);
+        assert_eq!(total[7], (number(at, "driver_calls") + number(at + 5, "driver_calls")).to_string());
         let time = |at| number(at, "driver_time_us") + number(at + 5, "driver_time_us");
-        assert_eq!(total[8], format!("{:.3}", time(at) / time(3)), "{total:?}");
+        assert_eq!(total[10], format!("{:.3}", time(at) / time(3)), "{total:?}");
     }
 }
 
@@ -247,7 +269,7 @@ fn markdown_without_times_is_the_same_every_time() {
     assert_eq!(run(&args).stdout, text);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "On sim (simulated H200)");
-    assert!(lines[2].starts_with("| trace | policy | live | reserved | res/live |"), "{text}");
+    assert!(lines[2].starts_with("| trace | policy | live | reserved | PyTorch | waste |"), "{text}");
     assert!(
         lines[3].starts_with("| --- | --- | ---: |") && lines[4].starts_with("| gnn | paged | 6.11 GiB |"),
         "{text}"
@@ -273,7 +295,19 @@ fn summary_and_stats_come_in_both_formats() {
 
 #[test]
 fn a_limit_is_kept_and_refusals_are_counted_and_explained_once() {
-    let args = ["replay", "--limit", "4GiB", "--passes", "1", "--format", "json", "--allow-oom", &trace("gnn")];
+    let args = [
+        "replay",
+        "--limit",
+        "4GiB",
+        "--passes",
+        "1",
+        "--format",
+        "json",
+        "--allow-oom",
+        "--policy",
+        "paged",
+        &trace("gnn"),
+    ];
     let ran = run(&args);
     let row = &ran.json()[0];
     assert_eq!(row["limit_bytes"], 4_u64 << 30);
@@ -309,7 +343,9 @@ fn where_a_policy_refuses_it_is_told_which_would_have_fitted() {
 #[test]
 fn a_limit_may_be_a_multiple_of_what_each_trace_has_alive() {
     let traces = [trace("gnn"), trace("prefetch")];
-    let args = ["replay", "--limit", "1.10x", "--passes", "0", "--format", "json", &traces[0], &traces[1]];
+    let args = [
+        "replay", "--limit", "1.10x", "--passes", "0", "--format", "json", "--policy", "paged", &traces[0], &traces[1],
+    ];
     let rows = run(&args).json();
     // By hand: 6,563,430,144 * 1.1 = 7,219,773,158.4 and 3,050,163,535 * 1.1 = 3,355,179,888.5
     let expected = [(6_563_430_144_u64, 7_219_773_158_u64), (3_050_163_535, 3_355_179_888)];
@@ -324,7 +360,7 @@ fn a_limit_may_be_a_multiple_of_what_each_trace_has_alive() {
 #[test]
 fn patterns_are_replayed_like_traces() {
     let args = ["replay", "--pattern", "growing", "--pattern", "streams:seed=7", "--passes", "0", "--format", "json"];
-    let rows = run(&args).json();
+    let rows = run(&[&args[..], &["--policy", "paged"]].concat()).json();
     assert_eq!((&rows[0]["trace"], &rows[0]["events"]), (&"growing".into(), &25_664.into()));
     assert_eq!(rows[1]["trace"], "streams:seed=7");
     assert_eq!(rows.len(), 2, "no built-in trace beside patterns");
@@ -570,7 +606,18 @@ fn a_limit_of_the_reader_is_told_with_how_to_raise_it() {
 #[test]
 fn scrubbing_is_put_beside_what_is_not_scrubbed() {
     let trace = trace("llm_generate");
-    let args = ["replay", "--format", "json", "--passes", "1", "--scrub", "off,other_streams,always", &trace];
+    let args = [
+        "replay",
+        "--format",
+        "json",
+        "--passes",
+        "1",
+        "--policy",
+        "paged",
+        "--scrub",
+        "off,other_streams,always",
+        &trace,
+    ];
     let rows = run(&args).json();
     let of = |key: &str| -> Vec<Value> { rows.iter().map(|row| row[key].clone()).collect() };
     assert_eq!(of("policy"), ["paged", "paged, scrub others", "paged, scrub always"]);

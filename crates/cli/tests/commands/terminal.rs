@@ -27,7 +27,7 @@ fn tables_fit_80_columns() {
         let ran = run(&[args, &[long.path()]].concat());
         assert_eq!(ran.code, Some(0), "{}", ran.stderr);
         fits(&ran.stdout);
-        assert!(ran.stdout.contains("res/live") && ran.stdout.contains('…'), "{}", ran.stdout);
+        assert!(ran.stdout.contains("waste") && ran.stdout.contains('…'), "{}", ran.stdout);
     }
     const KIND: &str = "simulated, closing by Backend, reuse InOrder, completion Immediate";
     for args in [&["devices"][..], &["bench", "--quick"], &["conformance", "--only", KIND]] {
@@ -40,7 +40,7 @@ fn tables_fit_80_columns() {
 /// What was left out is named, and there with `--wide`.
 #[test]
 fn columns_that_were_left_out_are_told() {
-    let args = ["replay", "--passes", "1", &corpus("traces/gnn.trace.gz")];
+    let args = ["replay", "--passes", "1", "--policy", "paged", &corpus("traces/gnn.trace.gz")];
     let text = run(&args).stdout;
     let note = text.split("left out: ").nth(1).expect("a note").replace('\n', " ");
     assert!(note.contains("events") && note.contains("--wide has them"), "{text}");
@@ -239,7 +239,7 @@ fn watching_without_a_terminal_writes_lines() {
         let last = last.unwrap_or_else(|| panic!("no line on {policy}: {}", ran.stderr));
         assert!(last.contains("pass 3 of 3") && last.contains("driver calls") && last.ends_with("0 refused"), "{last}");
     }
-    assert!(!ran.stderr.contains(['\r', '\u{1b}']) && ran.stdout.contains("res/live"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains(['\r', '\u{1b}']) && ran.stdout.contains("waste"), "{}", ran.stderr);
     run(&[&args[..], &["--markdown"]].concat()).fails(2, &["--watch", "--markdown"]);
 }
 
@@ -261,8 +261,8 @@ fn interrupted(args: &[&str]) -> (Option<i32>, String, String) {
 fn an_interrupt_prints_what_there_is_and_exits_with_130() {
     let gnn = corpus("traces/gnn.trace.gz");
     for (args, mark) in [
-        (&["replay", "--device", "sim", "--passes", "100000000", &gnn][..], "res/live"),
-        (&["replay", "--device", "sim", "--for", "2h", "--threads", "2", &gnn], "res/live"),
+        (&["replay", "--device", "sim", "--passes", "100000000", &gnn][..], "waste"),
+        (&["replay", "--device", "sim", "--for", "2h", "--threads", "2", &gnn], "waste"),
         (&["tune", "--budget", "2h", &gnn], "the best so far, and not checked"),
         (&["conformance", "--soak", "100000000"], "refusals"),
     ] {

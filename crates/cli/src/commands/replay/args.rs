@@ -20,14 +20,17 @@ pub(crate) fn help() -> String {
 }
 
 const REPLAY_MORE: &str = "\
+Without --policy and without a configuration, paged and classic are put side by side, where the device has virtual \
+memory.
+
 Configuration: --conf, or else the first of the environment variables MILLPOND_CONF, PYTORCH_CUDA_ALLOC_CONF and \
 PYTORCH_ALLOC_CONF that is set. --policy comes on top.
 
 Columns: `cold` is the first pass in ns per event and `warm` the median of the passes after it, by the host's clock. \
-`live` and `reserved` are peaks of the first pass, `res/live` is the second over the first, and `torch` is what \
-PyTorch reserved when the trace was recorded. `calls` and `driver` are the driver's calls and time in the first \
-pass, `of exp.` is that time over the time of expandable. `life` is the most that was reserved over the most that \
-was live, after the pass where that is worst.
+`live` and `reserved` are peaks of the first pass, `waste` is how much more is reserved than live, and `PyTorch` is \
+what PyTorch reserved when the trace was recorded. `life waste` is the waste over all passes, after the pass where \
+it is worst. `calls` and `driver` are the driver's calls and time in the first pass, `of exp.` is that time over the \
+time of expandable.
 
 Where memory is refused, the first refusal is explained on standard error, and so is which policies would have \
 fitted. The exit code is then 4.
@@ -97,7 +100,8 @@ pub(crate) struct ReplayArgs {
     #[arg(help_heading = DEVICE)]
     #[arg(value_parser = DeviceName, hide_possible_values = true)]
     pub(crate) device: Option<String>,
-    /// The policy; auto unless given. Several, with commas between them, are put side by side
+    /// The policy; unless one is given, paged and classic are compared, or what is configured is replayed. Several, with
+    /// commas between them, are put side by side
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',', conflicts_with = "compare")]
     #[arg(value_parser = policy_names())]
     #[arg(help_heading = POLICY)]

@@ -56,10 +56,10 @@ impl Group<'_> {
         if values.is_empty() { String::new() } else { values.into_iter().sum::<u64>().to_string() }
     }
 
-    /// Returns the geometric mean.
-    fn mean(&self, ratio: fn(&Row) -> f64) -> String {
+    /// Returns the waste by the geometric mean of what is reserved over what is live.
+    fn waste(&self, ratio: fn(&Row) -> f64) -> String {
         let logarithms: f64 = self.rows.iter().map(|row| ratio(row).ln()).sum();
-        format!("{:.3}", (logarithms / self.rows.len() as f64).exp())
+        waste((logarithms / self.rows.len() as f64).exp())
     }
 
     /// Returns a value over all passes, or nothing where there is one pass.
@@ -70,7 +70,7 @@ impl Group<'_> {
 
 /// The columns that are left out where the table is too wide, the first one first.
 const LEFT_OUT: [&str; 10] =
-    ["all driver", "events", "all calls", "last calls", "torch", "of exp.", "cold", "live", "warm", "life"];
+    ["all driver", "events", "all calls", "last calls", "of exp.", "cold", "warm", "PyTorch", "live", "life waste"];
 
 /// Returns how early each column is left out, as [`Table::ranked`](crate::output::Table::ranked) takes it.
 pub(super) fn ranks() -> [u8; COLUMNS.len()] {
@@ -116,26 +116,23 @@ pub(super) const COLUMNS: [Column; 22] = [
         shown: |layout| !layout.no_times,
         ..number("warm", "warm_ns_per_event", |row| row.warm_ns_per_event.map_or(String::new(), nanos), nothing)
     },
-    Column {
-        shown: |layout| !layout.compare || layout.no_times,
-        ..number("live", "peak_live_bytes", |row| format_bytes(row.peak_live_bytes), nothing)
-    },
+    number("live", "peak_live_bytes", |row| format_bytes(row.peak_live_bytes), nothing),
     number("reserved", "peak_reserved_bytes", |row| format_bytes(row.peak_reserved_bytes), nothing),
     Column {
-        shown: |layout| !layout.compare,
-        ..number("torch", "torch_peak_reserved_bytes", |row| bytes(row.torch_peak_reserved_bytes), nothing)
+        shown: |_| true,
+        ..number("PyTorch", "torch_peak_reserved_bytes", |row| bytes(row.torch_peak_reserved_bytes), nothing)
     },
     number(
-        "res/live",
+        "waste",
         "reserved_over_live",
-        |row| ratio(row.reserved_over_live),
-        |group| group.mean(|row| row.reserved_over_live),
+        |row| waste(row.reserved_over_live),
+        |group| group.waste(|row| row.reserved_over_live),
     ),
     number(
-        "life",
+        "life waste",
         "life_reserved_over_live",
-        |row| lived(row, |row| ratio(row.life_reserved_over_live)),
-        |group| group.lived(|group| group.mean(|row| row.life_reserved_over_live)),
+        |row| lived(row, |row| waste(row.life_reserved_over_live)),
+        |group| group.lived(|group| group.waste(|row| row.life_reserved_over_live)),
     ),
     number("calls", "driver_calls", |row| row.driver_calls.to_string(), |group| group.sum(|row| row.driver_calls)),
     number("driver", "driver_time_us", |row| driver_time(row.driver_time_us), |group| driver_time(group.time_us())),
@@ -215,6 +212,11 @@ fn bytes(bytes: Option<u64>) -> String {
 /// Formats nanoseconds per event, in at most five characters up to 10 us.
 fn nanos(ns: f64) -> String {
     if ns < 1000.0 { format!("{ns:.1}") } else { format!("{ns:.0}") }
+}
+
+/// Returns the share of what is live that is reserved beyond it.
+fn waste(reserved_over_live: f64) -> String {
+    format!("{:.1} %", 100.0 * (reserved_over_live - 1.0))
 }
 
 fn ratio(ratio: f64) -> String {

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure>
     let mut pictures = checked(args, &programs, output)?;
     let target = Target::choose(args.device.as_deref())?;
     let variants = variant::choose(args, has_pages(&target)?)?;
-    let mut report = Report::new(args);
+    let mut report = Report::new(args, &variants);
     let replays = programs.len() * variants.len();
     snapshot::expect_one(args, replays)?;
     let progress = match args.time {

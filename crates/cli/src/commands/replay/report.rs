@@ -1,5 +1,7 @@
 //! The output of a replay: rows of JSON trace by trace, or one table at the end.
 
+use millpond::settings::Settings;
+
 use super::ReplayArgs;
 use super::columns::{COLUMNS, Group, Layout, over, ranks};
 use super::row::Row;
@@ -28,9 +30,12 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(args: &ReplayArgs) -> Self {
+    pub(super) fn new(args: &ReplayArgs, variants: &[Settings]) -> Self {
+        let mut policies = variants.iter().map(|settings| settings.policy.variant_name());
+        let first = policies.next();
+        let compare = policies.any(|policy| Some(policy) != first);
         Self {
-            layout: Layout { compare: args.compare || args.policy.len() > 1, no_times: args.no_times },
+            layout: Layout { compare, no_times: args.no_times },
             limit: args.limit,
             touch: args.touch,
             threads: args.threads,

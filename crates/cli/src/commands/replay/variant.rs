@@ -20,6 +20,9 @@ const POLICIES: [(&str, &str); 5] = [
     ("direct", "No caching: each allocation is one of the driver's"),
 ];
 
+/// The policies that are put side by side where neither arguments nor the environment say anything.
+const BY_DEFAULT: [&str; 2] = ["paged", "classic"];
+
 /// The variant that driver times are compared with.
 pub(super) const EXPANDABLE: &str = "expandable";
 
@@ -36,6 +39,7 @@ pub(super) fn choose(args: &ReplayArgs, has_pages: bool) -> Result<Vec<Settings>
         return Ok(scrubbed(compared(&base, has_pages), &modes));
     }
     let options = match &args.policy[..] {
+        [] if has_pages && !is_configured(args) => BY_DEFAULT.map(|name| with_policy(base.clone(), name)).into(),
         [] => vec![base],
         names => names.iter().map(|name| with_policy(base.clone(), name)).collect(),
     };
@@ -49,6 +53,11 @@ pub(super) fn choose(args: &ReplayArgs, has_pages: bool) -> Result<Vec<Settings>
         tell(&format!("note: {note}"));
     }
     Ok(scrubbed(settings, &modes))
+}
+
+/// Returns whether a configuration is given, be it an empty one. A snapshot is of one replay.
+fn is_configured(args: &ReplayArgs) -> bool {
+    args.snapshot.is_some() || args.conf.is_some() || ENVIRONMENT.into_iter().any(|name| std::env::var(name).is_ok())
 }
 
 /// Returns each of the settings in each of the modes, or the settings unchanged if no mode was given.
