@@ -37,8 +37,8 @@ same() {
     local name="$1" tree
     shift
     for tree in old new; do
-        # The host's times are in the JSON whatever is asked.
-        millpond "${!tree}" "$@" | sed -E 's/"(cold|warm)_ns_per_event":[^,}]*,?//g' >"$work/$tree"
+        # The host's times and the date are in the JSON whatever is asked.
+        millpond "${!tree}" "$@" | sed -E 's/"((cold|warm)_ns_per_event|date|version)":[^,}]*,?//g' >"$work/$tree"
     done
     if cmp -s "$work/old" "$work/new"; then
         printf '%-32s %5d lines equal\n' "$name" "$(wc -l <"$work/old")"

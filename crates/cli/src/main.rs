@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod conditions;
 mod devices;
 mod failure;
 mod files;

@@ -51,7 +51,7 @@ pub(crate) struct ReportArgs {
     /// The device, as in `millpond replay`
     #[arg(long, value_name = "DEVICE", default_value = SIMULATED)]
     #[arg(help_heading = DEVICE)]
-    #[arg(value_parser = DeviceName, hide_possible_values = true)]
+    #[arg(value_parser = DeviceName::One, hide_possible_values = true)]
     device: String,
     /// The policies, side by side
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',', default_value = "classic,paged")]

@@ -37,7 +37,7 @@ pub(crate) struct SamenessArgs {
     pub(crate) traces: Vec<PathBuf>,
     /// A device to compare with the simulated one, as `millpond devices` lists it. May be repeated
     #[arg(long = "device", value_name = "DEVICE", required = true)]
-    #[arg(value_parser = DeviceName, hide_possible_values = true)]
+    #[arg(value_parser = DeviceName::One, hide_possible_values = true)]
     pub(crate) devices: Vec<String>,
     /// Compare this number of made-up programs as well
     #[arg(long, value_name = "N", default_value_t = 0)]

@@ -40,10 +40,14 @@ fn listed(info: &DeviceInfo) -> Result<Device, Broken> {
     }
 }
 
+fn driver() -> Option<String> {
+    Cuda::driver_version().ok().map(|(major, minor)| format!("CUDA {major}.{minor}"))
+}
+
 fn facts(info: &DeviceInfo) -> Vec<Fact> {
     let yes_or_no = |has: bool| if has { "yes" } else { "no" }.to_string();
     let (major, minor) = info.compute;
-    let driver = Cuda::driver_version().map_or("not told".into(), |(major, minor)| format!("CUDA {major}.{minor}"));
+    let driver = driver().unwrap_or_else(|| "not told".into());
     let peers: Vec<String> = info.peers.iter().map(|peer| format!("cuda:{peer}")).collect();
     vec![
         ("kind", "a GPU".into()),
@@ -85,6 +89,14 @@ A CUDA device is named by its number, cuda:0, and takes options after a comma:
             Ok(devices) => Found::Devices(devices.iter().map(listed).collect()),
             Err(error) => nothing(&error),
         }
+    }
+
+    fn index(&self) -> Option<usize> {
+        Some(self.ordinal())
+    }
+
+    fn driver(&self) -> Option<String> {
+        driver()
     }
 
     fn opened(&self, _: &[(u64, u64)]) -> Result<Opened, Failure> {

@@ -24,7 +24,7 @@ use millpond_replay::{Flight, Hold};
 use crate::failure::Failure;
 
 pub(crate) use certify::Wanted;
-pub(crate) use table::{BACKENDS, DeviceName, SIMULATED, Target, device_help, typed};
+pub(crate) use table::{BACKENDS, DeviceName, SIMULATED, Target, device_help, devices_help, typed};
 pub(crate) use usage::UsageRow;
 
 /// All that the command does with a device of a backend. It is for the backend's options, which choose the device.
@@ -34,6 +34,12 @@ trait Choice: Sized {
 
     /// Looks for the devices of the backend on this machine.
     fn find() -> Found;
+
+    /// Returns the number of the device among those of its backend, where they have numbers.
+    fn index(&self) -> Option<usize>;
+
+    /// Returns the version of the device's driver, where it tells.
+    fn driver(&self) -> Option<String>;
 
     /// Opens the device. `segments` are the bytes and the address of each segment of a recorded program, in order: a
     /// device that can has its segments there.

@@ -23,6 +23,14 @@ The simulated device, sim, takes options, here with what they are unless given:
         Found::Devices(vec![Ok(Device::of("sim", &Self::default().open()))])
     }
 
+    fn index(&self) -> Option<usize> {
+        None
+    }
+
+    fn driver(&self) -> Option<String> {
+        None
+    }
+
     fn opened(&self, segments: &[(u64, u64)]) -> Result<Opened, Failure> {
         let sim = self.open();
         sim.expect_segments(segments);

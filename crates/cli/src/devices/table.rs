@@ -13,6 +13,7 @@ use super::certify::{Certify, Tell, Wanted};
 use super::{Choice, Found, Opened, Peer, Typed};
 use crate::failure::Failure;
 use crate::names::suggestion;
+use crate::output::tell;
 
 /// A backend that can be chosen by name.
 pub(crate) struct Entry {
@@ -94,6 +95,20 @@ macro_rules! backends {
                 }
             }
 
+            /// Returns the number of the device among those of its backend, where they have numbers.
+            pub(crate) fn index(&self) -> Option<usize> {
+                match self {
+                    $($(#[cfg($feature)])? Self::$variant(choice) => Choice::index(&**choice),)*
+                }
+            }
+
+            /// Returns the version of the device's driver, where it tells.
+            pub(crate) fn driver(&self) -> Option<String> {
+                match self {
+                    $($(#[cfg($feature)])? Self::$variant(choice) => Choice::driver(&**choice),)*
+                }
+            }
+
             fn opened(&self, segments: &[(u64, u64)]) -> Result<Opened, Failure> {
                 match self {
                     $($(#[cfg($feature)])? Self::$variant(choice) => choice.opened(segments),)*
@@ -157,8 +172,22 @@ pub(crate) fn device_help() -> String {
 
 /// Reads the value of `--device` as it is. A shell completes the names of the backends, without numbers
 /// and options.
-#[derive(Clone)]
-pub(crate) struct DeviceName;
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DeviceName {
+    /// Of one device.
+    One,
+    /// Of several devices with commas between them, or [`ALL`].
+    List,
+}
+
+impl DeviceName {
+    fn all(self) -> Option<&'static str> {
+        (self == Self::List).then_some(ALL)
+    }
+}
+
+/// What stands for every device that there is.
+const ALL: &str = "all";
 
 impl TypedValueParser for DeviceName {
     type Value = String;
@@ -168,8 +197,16 @@ impl TypedValueParser for DeviceName {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(BACKENDS.iter().map(|entry| PossibleValue::new(entry.name))))
+        Some(Box::new(BACKENDS.iter().map(|entry| entry.name).chain(self.all()).map(PossibleValue::new)))
     }
+}
+
+/// Returns the page on devices of a command that takes several.
+pub(crate) fn devices_help() -> String {
+    format!(
+        "{}\n\nSeveral, with commas between them, are taken in turn; `{ALL}` is every device that there is",
+        device_help()
+    )
 }
 
 impl Target {
@@ -245,6 +282,33 @@ impl Target {
         }
     }
 
+    /// Returns the devices that a text names with commas between them, every device for `all`, or the best one there is
+    /// if the command names none. Devices that are listed but do not open are left out of `all`, with a note.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`choose`](Self::choose).
+    pub(crate) fn list(text: Option<&str>) -> Result<Vec<Self>, Failure> {
+        let Some(text) = text else { return Ok(vec![Self::best()?]) };
+        let mut targets = Vec::new();
+        for name in names(text) {
+            if name != ALL {
+                targets.push(Self::choose(Some(&name))?);
+                continue;
+            }
+            for entry in BACKENDS {
+                let Found::Devices(devices) = (entry.find)() else { continue };
+                for listed in devices {
+                    match listed {
+                        Ok(device) => targets.push(Self::choose(Some(&device.target))?),
+                        Err(broken) => tell(&format!("note: {} is left out: {}", broken.target, broken.why)),
+                    }
+                }
+            }
+        }
+        Ok(targets)
+    }
+
     /// Returns the device that a text names, or the one that is always there and whose clock is its own.
     ///
     /// # Errors
@@ -265,6 +329,26 @@ impl Target {
             None => Err(Failure::Device("no backend has a device; `millpond devices` says why".into())),
         }
     }
+}
+
+/// Returns the names in a list of devices. What follows a comma is an option of the device before it, unless it begins
+/// with the name of a backend.
+fn names(text: &str) -> Vec<String> {
+    let is_device = |piece: &str| {
+        let name = piece.split(':').next().unwrap_or(piece);
+        piece == ALL || BACKENDS.iter().any(|entry| entry.name == name)
+    };
+    let mut names: Vec<String> = Vec::new();
+    for piece in text.split(',') {
+        match names.last_mut() {
+            Some(last) if !is_device(piece) => {
+                last.push(',');
+                last.push_str(piece);
+            }
+            _ => names.push(piece.to_owned()),
+        }
+    }
+    names
 }
 
 #[allow(dead_code, reason = "a binary may be built with every backend")]
@@ -296,6 +380,25 @@ mod tests {
                 Err(error) => assert!(error.to_string().contains("built without"), "{error}"),
             }
         }
+    }
+
+    #[test]
+    fn devices_are_listed_with_commas_as_their_options_are() {
+        for (text, expected) in [
+            ("sim", &["sim"][..]),
+            ("sim,cuda:0", &["sim", "cuda:0"]),
+            (
+                "sim:bytes=1GiB,cost=free,vulkan:0,validation,sim",
+                &["sim:bytes=1GiB,cost=free", "vulkan:0,validation", "sim"],
+            ),
+            ("all", &["all"]),
+            ("abacus,sim", &["abacus", "sim"]),
+        ] {
+            assert_eq!(names(text), expected, "{text}");
+        }
+        let two = Target::list(Some("sim,sim:bytes=1GiB")).expect("two devices");
+        assert_eq!((two.len(), two[0] == two[1]), (2, false));
+        assert!(Target::list(Some("all")).is_ok_and(|all| all.contains(&two[0])));
     }
 
     #[test]

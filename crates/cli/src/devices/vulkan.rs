@@ -106,6 +106,15 @@ A Vulkan device is named by its number, vulkan:0, and takes options after a comm
         }
     }
 
+    fn index(&self) -> Option<usize> {
+        VulkanOptions::index(self).ok()
+    }
+
+    fn driver(&self) -> Option<String> {
+        let index = VulkanOptions::index(self).ok()?;
+        Vulkan::devices().ok()?.into_iter().find(|info| info.index == index).map(|info| info.driver)
+    }
+
     fn opened(&self, _: &[(u64, u64)]) -> Result<Opened, Failure> {
         let device = open(self)?;
         // The log outlives the device, and has what the layer says of its end.

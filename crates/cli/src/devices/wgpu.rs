@@ -37,6 +37,10 @@ const MISSING: [&str; 2] = [
     "a budget: wgpu does not report how much memory is left; set a limit, or use the Vulkan backend",
 ];
 
+fn driver(info: &AdapterInfo) -> String {
+    format!("{} {}", info.driver, info.driver_info).trim().into()
+}
+
 fn facts(info: &AdapterInfo) -> Vec<Fact> {
     let kind = match info.device_type {
         DeviceType::DiscreteGpu => "a GPU with memory of its own",
@@ -47,7 +51,7 @@ fn facts(info: &AdapterInfo) -> Vec<Fact> {
     };
     vec![
         ("kind", kind.into()),
-        ("driver", format!("{} {}", info.driver, info.driver_info).trim().into()),
+        ("driver", driver(info)),
         ("interface", info.backend.to_string()),
         ("vendor and model", format!("{:#06x}, {:#06x}", info.vendor, info.device)),
     ]
@@ -73,6 +77,15 @@ An adapter of wgpu is named the same way, wgpu:0:
                 Found::Nothing { why: why.into(), remedy: remedy.into() }
             }
         }
+    }
+
+    fn index(&self) -> Option<usize> {
+        // Without a number it is the first GPU, or else the first adapter.
+        self.index.or_else(|| Some(Self::preferred().ok().and_then(|first| first.index).unwrap_or(0)))
+    }
+
+    fn driver(&self) -> Option<String> {
+        Wgpu::adapters().ok()?.get(self.index()?).map(driver)
     }
 
     fn opened(&self, _: &[(u64, u64)]) -> Result<Opened, Failure> {

@@ -40,10 +40,20 @@ fn the_simulated_device_tells_what_its_calls_would_cost() {
         let of_driver = ["driver", "pages"].contains(&row["group"].as_str().expect("a group"));
         assert_eq!(row["clock"], if of_driver { "device" } else { "host" }, "{row}");
     }
+    for row in &rows {
+        assert_eq!(
+            (&row["device_name"], &row["version"]),
+            (&"simulated H200".into(), &env!("CARGO_PKG_VERSION").into())
+        );
+        assert_eq!(row["group"] == "trace", row["trace_digest"].is_string(), "{row}");
+    }
     // The simulated clock is the same on every machine: it has the times that an H200 took.
     let again = run(&["bench", "--quick", "--device", "sim", "--format", "json"]).json();
-    let simulated =
-        |rows: &[Value]| -> Vec<Value> { rows.iter().filter(|row| row["clock"] == "device").cloned().collect() };
+    let simulated = |rows: &[Value]| -> Vec<Value> {
+        let mut rows: Vec<_> = rows.iter().filter(|row| row["clock"] == "device").cloned().collect();
+        rows.iter_mut().for_each(|row| row["date"] = Value::Null);
+        rows
+    };
     assert_eq!(simulated(&rows), simulated(&again));
     assert!(simulated(&rows).iter().all(|row| row["ns"].as_f64() > Some(1000.0)), "an H200's calls take microseconds");
     let again = |row: &&Value| row["group"] == "pages" && row["case"] == "map a page once more, for another stream";
@@ -58,6 +68,8 @@ fn a_table_is_for_people_and_what_is_missing_is_left_out() {
     assert!(ran.stdout.contains("take a segment") && !ran.stdout.contains("map a page"), "{}", ran.stdout);
     assert!(ran.stdout.contains("sizes divided by "), "the trace is made to fit: {}", ran.stdout);
     assert!(ran.stderr.contains("note: pages left out: the device has no virtual memory"), "{}", ran.stderr);
+    let two = run(&["bench", "--quick", "--device", "sim:pages=none,bytes=64MiB,sim:pages=none"]).stdout;
+    assert_eq!(two.matches("On sim (simulated H200); medians").count(), 2, "{two}");
     run(&["bench", "--device", "cuda"]).fails(3, &["cuda", "millpond devices"]);
 }
 

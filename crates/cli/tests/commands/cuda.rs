@@ -129,3 +129,18 @@ fn the_suite_certifies_the_device_as_it_was_asked_for() {
     let found = rows(&["conformance", "--device", "cuda:0,alloc=async", "--group", "space,time,transfers,sizes,paged"]);
     assert!(found.len() > 50, "{} scenarios", found.len());
 }
+
+#[test]
+fn several_devices_are_told_apart() {
+    let trace = corpus("traces/gnn.trace.gz");
+    let args = ["replay", "--policy", "classic", "--passes", "0", "--scale", "64", &trace, "--device"];
+    let found = rows(&[&args[..], &["sim,cuda:1,alloc=async,cuda:0"]].concat());
+    let of = |key: &str| -> Vec<Value> { found.iter().map(|row| row[key].clone()).collect() };
+    assert_eq!(of("device"), ["sim", "cuda", "cuda"]);
+    assert_eq!(of("device_index"), [Value::Null, 1.into(), 0.into()]);
+    assert!(found[1]["driver"].as_str().is_some_and(|driver| driver.starts_with("CUDA 1")), "{}", found[1]);
+    let all = rows(&[&args[..], &["all"]].concat());
+    let indices: Vec<_> =
+        all.iter().filter(|row| row["device"] == "cuda").map(|row| row["device_index"].clone()).collect();
+    assert_eq!(indices, [0, 1]);
+}

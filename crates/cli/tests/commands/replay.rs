@@ -627,3 +627,42 @@ fn scrubbing_is_put_beside_what_is_not_scrubbed() {
     assert!(calls[0] < calls[1] && calls[1] < calls[2], "{calls:?}");
     run(&["replay", "--scrub", "never"]).fails(2, &["--scrub: `never` is no mode", "other_streams"]);
 }
+
+#[test]
+fn a_list_of_devices_is_taken_in_turn() {
+    let args = ["replay", "--policy", "classic", "--passes", "0", "--device", "sim:bytes=64GiB,cost=free,sim"];
+    let text = run(&[&args[..], &[&trace("gnn")]].concat()).stdout;
+    assert_eq!(text.matches("On sim (simulated H200)").count(), 2, "{text}");
+    let rows = run(&[&args[..], &["--json", &trace("gnn"), &trace("prefetch")]].concat()).json();
+    let of = |key: &str| -> Vec<Value> { rows.iter().map(|row| row[key].clone()).collect() };
+    assert_eq!(of("trace"), ["gnn", "prefetch", "gnn", "prefetch"]);
+    let times: Vec<f64> = rows.iter().map(|row| row["driver_time_us"].as_f64().expect("a time")).collect();
+    assert!(times[..2] == [0.0, 0.0] && times[2..].iter().all(|time| *time > 0.0), "{times:?}");
+    let all = run(&[&args[..5], &["--device", "all", "--json", &trace("gnn")]].concat()).json();
+    assert_eq!(all.last().expect("a device")["device"], "sim");
+    run(&[&args[..], &["-"]].concat()).fails(2, &["several devices", "standard input can be read once"]);
+    run(&[&args[..], &["--report", "none.html"]].concat()).fails(2, &["several devices", "name one device"]);
+    run(&["replay", "--device", "sim,abacus"]).fails(2, &["unknown option `abacus`"]);
+}
+
+/// A result says where, when and of which trace it was measured.
+#[test]
+fn json_says_what_was_measured_where_and_when() {
+    let row = |more: &[&str]| {
+        let args = ["replay", "--device", "sim", "--policy", "classic", "--passes", "0", "--json"];
+        run(&[&args[..], more].concat()).json().remove(0)
+    };
+    let gnn = row(&[&trace("gnn")]);
+    assert_eq!((&gnn["device"], &gnn["device_name"]), (&"sim".into(), &"simulated H200".into()));
+    assert!(gnn["device_index"].is_null() && gnn["driver"].is_null(), "{gnn}");
+    assert_eq!(gnn["version"], env!("CARGO_PKG_VERSION"));
+    assert!(gnn["host"].as_str().is_some_and(|host| !host.is_empty()), "{gnn}");
+    let date = gnn["date"].as_str().expect("a date");
+    assert!(date.len() == "2026-01-01T00:00:00Z".len() && date.starts_with("20") && date.ends_with('Z'), "{date}");
+    let digest = |row: &Value| row["trace_digest"].as_str().expect("a digest").to_owned();
+    let plain = Trace::read(trace("gnn")).expect("a trace").write_to(Vec::new()).expect("memory");
+    let plain = Scratch::new("digest.trace", &plain);
+    assert_eq!(digest(&row(&[plain.path()])), digest(&gnn), "whatever the compression");
+    assert_ne!(digest(&row(&["--scale", "2", &trace("gnn")])), digest(&gnn), "another program");
+    assert_eq!(digest(&gnn).len(), 32);
+}

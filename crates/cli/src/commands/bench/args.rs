@@ -1,7 +1,7 @@
 //! The arguments of `millpond bench`, and the page that its `--help` prints.
 
 use crate::args::{DEVICE, LOAD};
-use crate::devices::{DeviceName, device_help};
+use crate::devices::{DeviceName, devices_help};
 
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\
@@ -27,9 +27,10 @@ Examples:
 /// `millpond bench`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
-    #[arg(long, value_name = "DEVICE", help = "The device: NAME or NAME:KEY=VALUE,...", long_help = device_help())]
+    #[arg(long, value_name = "DEVICE,...", long_help = devices_help())]
+    #[arg(help = "The devices: NAME, NAME:KEY=VALUE,... or all")]
     #[arg(help_heading = DEVICE)]
-    #[arg(value_parser = DeviceName, hide_possible_values = true)]
+    #[arg(value_parser = DeviceName::List, hide_possible_values = true)]
     pub(crate) device: Option<String>,
     /// Fewer sizes and rounds: a few seconds, to see that everything works
     #[arg(long, help_heading = LOAD)]

@@ -20,6 +20,7 @@ use millpond_backend::Backend;
 
 use self::measure::Effort;
 use self::row::Row;
+use crate::conditions::Conditions;
 use crate::devices::{Target, Typed, typed};
 use crate::failure::Failure;
 use crate::interrupt;
@@ -71,32 +72,44 @@ impl Group {
 ///
 /// Returns the error of the device. What was measured before it is printed all the same.
 pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<(), Failure> {
-    let target = Target::choose(args.device.as_deref())?;
+    let targets = Target::list(args.device.as_deref())?;
     let effort = if args.quick { Effort::QUICK } else { Effort::FULL };
     interrupt::catch();
+    for (at, target) in targets.iter().enumerate() {
+        if at > 0 && !output.is_json() {
+            output.text("\n");
+        }
+        on_device(target, &effort, output)?;
+    }
+    Ok(())
+}
+
+/// Measures a device and prints the results.
+fn on_device(target: &Target, effort: &Effort, output: &mut Output) -> Result<(), Failure> {
     let progress = Progress::new(Group::ALL.len() + 1);
-    let mut report = Report { device: target.name(), called: String::new(), rows: Vec::new() };
-    let result = measure_all(&target, &effort, &progress, &mut report, output);
+    let mut report = Report { target, called: String::new(), rows: Vec::new() };
+    let result = measure_all(target, effort, &progress, &mut report, output);
     drop(progress);
     if !output.is_json() && !report.rows.is_empty() {
-        let Report { device, called, rows } = &report;
+        let Report { target, called, rows } = &report;
         let table = output.table(&row::table(rows));
-        output.text(&format!("On {device} ({called}); medians of {} rounds\n\n{table}", effort.rounds));
+        output.text(&format!("On {} ({called}); medians of {} rounds\n\n{table}", target.name(), effort.rounds));
     }
     result
 }
 
-struct Report {
-    device: &'static str,
+struct Report<'a> {
+    target: &'a Target,
     /// The name of the device, for readers.
     called: String,
     rows: Vec<Row>,
 }
 
-impl Report {
+impl Report<'_> {
     fn add(&mut self, rows: Vec<Row>, progress: &Progress, output: &mut Output) {
-        let rows = rows.into_iter().map(|row| Row { device: self.device, ..row });
+        let conditions = output.is_json().then(|| Conditions::new(self.target, &self.called));
         for row in rows {
+            let row = Row { device: self.target.name(), conditions: conditions.clone(), ..row };
             if output.is_json() {
                 progress.aside(|| output.json(&row));
             }
@@ -110,7 +123,7 @@ fn measure_all(
     target: &Target,
     effort: &Effort,
     progress: &Progress,
-    report: &mut Report,
+    report: &mut Report<'_>,
     output: &mut Output,
 ) -> Result<(), Failure> {
     for group in Group::ALL {

@@ -6,6 +6,7 @@ use millpond::text::format_bytes;
 use serde::Serialize;
 
 use super::measure::Quantiles;
+use crate::conditions::Conditions;
 use crate::output::{Align, Table};
 use crate::quantity::format_time;
 
@@ -24,10 +25,15 @@ pub(super) enum Clock {
 pub(super) struct Row {
     /// The device, as `--device` names its backend.
     pub(super) device: &'static str,
+    #[serde(flatten)]
+    pub(super) conditions: Option<Conditions>,
     /// The kind of measurement.
     pub(super) group: &'static str,
     /// What was measured.
     pub(super) case: String,
+    /// The digest of the trace that was replayed, if one was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) trace_digest: Option<String>,
     /// The size of each operation in bytes, where it has one.
     pub(super) bytes: Option<u64>,
     pub(super) clock: Clock,
@@ -51,6 +57,8 @@ impl Row {
     pub(super) fn new(group: &'static str, case: impl Into<String>, ns: f64) -> Self {
         Self {
             device: "",
+            conditions: None,
+            trace_digest: None,
             group,
             case: case.into(),
             bytes: None,

@@ -8,6 +8,7 @@ use super::measure::Effort;
 use super::row::Row;
 use super::scene::{Scene, failed};
 use crate::commands::replay::built_in;
+use crate::conditions::digest;
 use crate::failure::Failure;
 
 /// The program's live peak may be at most the device's memory divided by this.
@@ -19,12 +20,15 @@ pub(super) fn measure<B: Backend>(backend: B, effort: &Effort) -> Result<Vec<Row
     let (name, trace) = built_in();
     let live = Replay::new(&trace).live_peak();
     let scale = live.div_ceil((total / PART).max(1)).next_power_of_two();
-    let replay = Replay::new(&trace.scaled_down(scale));
+    let trace = trace.scaled_down(scale);
+    let replay = Replay::new(&trace);
     let scene = Scene::new(backend, policy, replay.streams() as usize)?;
     let replayed = replay.run_on(&scene.allocator, &scene.streams, effort.rounds, |_| ()).map_err(failed)?;
     let scale = if scale == 1 { String::new() } else { format!(", sizes divided by {scale}") };
     let case = |pass: &str| format!("{pass} event of {name}, {}{scale}", policy.name());
-    let mut rows = vec![Row::new("trace", case("cold"), replayed.cold_ns_per_event())];
-    rows.extend(replayed.warm_ns_per_event().map(|ns| Row::new("trace", case("warm"), ns)));
+    let digest = Some(digest(&trace));
+    let row = |pass, ns| Row { trace_digest: digest.clone(), ..Row::new("trace", case(pass), ns) };
+    let mut rows = vec![row("cold", replayed.cold_ns_per_event())];
+    rows.extend(replayed.warm_ns_per_event().map(|ns| row("warm", ns)));
     Ok(rows)
 }

@@ -32,7 +32,7 @@ Examples:
 pub(crate) struct ConformanceArgs {
     /// The device, as `millpond devices` lists it; the best one there is unless given
     #[arg(long, value_name = "DEVICE")]
-    #[arg(value_parser = DeviceName, hide_possible_values = true)]
+    #[arg(value_parser = DeviceName::One, hide_possible_values = true)]
     pub(crate) device: Option<String>,
     /// Only the kinds of the device whose name contains this, such as "reuse InOrder"
     #[arg(long, value_name = "TEXT")]

@@ -9,7 +9,7 @@ use millpond_trace::Limits;
 use super::life::LifeArgs;
 use super::{Limit, PatternChoice, pattern_help, policy_names, snapshot};
 use crate::args::{DEVICE, INPUT, LOAD, OUTPUT, POLICY};
-use crate::devices::{DeviceName, device_help};
+use crate::devices::{DeviceName, devices_help};
 use crate::output::WIDTH;
 use crate::quantity::parse_limits;
 use crate::quantity::parse_time;
@@ -96,12 +96,13 @@ pub(crate) struct ReplayArgs {
     #[arg(long = "pattern", value_name = "NAME[:seed=N]", value_parser = PatternChoice::parse)]
     #[arg(help_heading = INPUT)]
     pub(crate) patterns: Vec<PatternChoice>,
-    #[arg(long, value_name = "DEVICE", help = "The device: NAME or NAME:KEY=VALUE,...", long_help = device_help())]
+    #[arg(long, value_name = "DEVICE,...", long_help = devices_help())]
+    #[arg(help = "The devices: NAME, NAME:KEY=VALUE,... or all")]
     #[arg(help_heading = DEVICE)]
-    #[arg(value_parser = DeviceName, hide_possible_values = true)]
+    #[arg(value_parser = DeviceName::List, hide_possible_values = true)]
     pub(crate) device: Option<String>,
-    /// The policy; unless one is given, paged and classic are compared, or what is configured is replayed. Several, with
-    /// commas between them, are put side by side
+    /// The policy; unless one is given, paged and classic are compared, or what is configured is replayed. Several,
+    /// with commas between them, are put side by side
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',', conflicts_with = "compare")]
     #[arg(value_parser = policy_names())]
     #[arg(help_heading = POLICY)]

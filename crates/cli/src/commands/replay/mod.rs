@@ -31,10 +31,11 @@ pub(crate) use self::limit::Limit;
 use self::picture::{Pictures, Written};
 use self::program::Program;
 use self::report::Report;
-use self::row::Row;
+use self::row::{Of, Row};
 pub(crate) use self::variant::policy_names;
 use self::watch::Watched;
 use crate::commands::one_form;
+use crate::conditions;
 use crate::devices::{Opened, Target, Work};
 use crate::failure::Failure;
 use crate::files;
@@ -55,8 +56,42 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure>
     let sources = input::sources(&args.traces, &args.patterns);
     let programs = program::programs(args, &sources);
     let mut pictures = checked(args, &programs, output)?;
-    let target = Target::choose(args.device.as_deref())?;
-    let variants = variant::choose(args, has_pages(&target)?)?;
+    let targets = Target::list(args.device.as_deref())?;
+    if targets.len() > 1 {
+        several(args)?;
+    }
+    interrupt::catch();
+    let mut refused = 0;
+    for (at, target) in targets.iter().enumerate() {
+        if at > 0 && !output.is_json() {
+            output.text("\n");
+        }
+        refused += on_device(args, target, &programs, &mut pictures, output)?;
+    }
+    pictures.finish()?;
+    self::refused(refused)
+}
+
+/// Checks that nothing is asked for that one device alone can give.
+fn several(args: &ReplayArgs) -> Result<(), Failure> {
+    let refused = |what: &str| Err(Failure::Input(format!("--device: several devices, and {what}; name one device")));
+    match () {
+        () if args.report.is_some() || args.svg.is_some() || args.png.is_some() => refused("pictures are of one"),
+        () if args.snapshot.is_some() => refused("a snapshot is of one"),
+        () if args.traces.iter().any(|path| files::is_input(path)) => refused("standard input can be read once"),
+        () => Ok(()),
+    }
+}
+
+/// Replays the programs on a device and prints what became of them. Returns how many allocations were refused.
+fn on_device(
+    args: &ReplayArgs,
+    target: &Target,
+    programs: &[&[Source]],
+    pictures: &mut Pictures<'_>,
+    output: &mut Output,
+) -> Result<u64, Failure> {
+    let variants = variant::choose(args, has_pages(target)?)?;
     let mut report = Report::new(args, &variants);
     let replays = programs.len() * variants.len();
     snapshot::expect_one(args, replays)?;
@@ -65,15 +100,13 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure>
         Some(time) => Progress::timed(time.saturating_mul(u32::try_from(replays).unwrap_or(u32::MAX))),
         None => Progress::new(replays.saturating_mul(args.passes.saturating_add(1))),
     };
-    interrupt::catch();
-    let mut told = Told { report: &mut report, pictures: &mut pictures, output: &mut *output };
-    let result = replay_all(args, &target, &programs, &variants, &progress, &mut told);
+    let mut told = Told { report: &mut report, pictures, output: &mut *output };
+    let result = replay_all(args, target, programs, &variants, &progress, &mut told);
     drop(progress);
     let refused = report.finish(output);
     result?;
     interrupt::check()?;
-    pictures.finish()?;
-    self::refused(refused)
+    Ok(refused)
 }
 
 /// Returns the failure of replays in which so many allocations were refused, unless there were none.
@@ -153,6 +186,7 @@ fn replay_all(
         let Program { name, trace, kept } = &program;
         let replay = Replay::new(trace).stopped_by(interrupt::flag());
         let limit = args.limit.map(|limit| limit.bytes(replay.live_peak()));
+        let digest = told.output.is_json().then(|| conditions::digest(trace));
         let mut seen = Vec::new();
         for settings in variants {
             if !told.output.is_open() || interrupt::is_pressed() {
@@ -163,7 +197,8 @@ fn replay_all(
             let title = format!("{name} under {policy}");
             let job = Run { name: &title, replay: &replay, kept, settings, limit, args, progress };
             let done = job.run(target).map_err(|failure| located(failure, name, &policy))?;
-            let row = Row::new(name, target.name(), settings, args, limit, &trace.header, &done);
+            let of = Of { trace: name, digest: digest.as_deref(), target, settings, limit, header: &trace.header };
+            let row = Row::new(&of, args, &done);
             progress.aside(|| explain(name, &policy, &done.replayed));
             seen.push(Fit::of(settings.clone(), &done.replayed));
             told.report.add(row, &done);

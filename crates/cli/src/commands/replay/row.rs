@@ -13,15 +13,33 @@ use serde_json::{Map, Value};
 
 use super::ReplayArgs;
 use super::{Done, variant};
-use crate::devices::UsageRow;
+use crate::conditions::Conditions;
+use crate::devices::{Target, UsageRow};
 use crate::output::{Align, Output, Table};
 use crate::quantity::format_time;
+
+/// What a row is of.
+pub(super) struct Of<'a> {
+    /// The name of the trace, or of several that are replayed together.
+    pub(super) trace: &'a str,
+    /// Its digest, where rows become JSON.
+    pub(super) digest: Option<&'a str>,
+    pub(super) target: &'a Target,
+    pub(super) settings: &'a Settings,
+    /// The most bytes that may be reserved.
+    pub(super) limit: Option<u64>,
+    pub(super) header: &'a Header,
+}
 
 /// One trace under one variant, as JSON.
 #[derive(Serialize)]
 pub(super) struct Row {
     pub(super) trace: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_digest: Option<String>,
     pub(super) device: &'static str,
+    #[serde(flatten)]
+    conditions: Conditions,
     pub(super) policy: String,
     conf: String,
     limit_bytes: Option<u64>,
@@ -189,21 +207,16 @@ fn by_name(stats: &PageStats) -> [(&'static str, u64); 8] {
 }
 
 impl Row {
-    pub(super) fn new(
-        trace: &str,
-        device: &'static str,
-        settings: &Settings,
-        args: &ReplayArgs,
-        limit_bytes: Option<u64>,
-        header: &Header,
-        done: &Done,
-    ) -> Self {
+    pub(super) fn new(of: &Of<'_>, args: &ReplayArgs, done: &Done) -> Self {
+        let &Of { trace, digest, target, settings, limit: limit_bytes, header } = of;
         let (replayed, usage) = (&done.replayed, done.usage.as_ref());
         let stats = &replayed.stats;
         let values = || stats.flat().into_iter().map(|(key, value)| (key, Value::from(value))).collect();
         Self {
             trace: trace.into(),
-            device,
+            trace_digest: digest.map(str::to_owned),
+            device: target.name(),
+            conditions: Conditions::new(target, &done.device),
             policy: variant::label(settings),
             conf: variant::conf_text(settings),
             limit_bytes,

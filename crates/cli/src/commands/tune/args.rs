@@ -48,7 +48,7 @@ pub(crate) struct TuneArgs {
     pub(crate) patterns: Vec<PatternChoice>,
     #[arg(long, value_name = "DEVICE", help = DEVICE_HELP, long_help = format!("{DEVICE_HELP}\n\n{}", device_help()))]
     #[arg(help_heading = DEVICE)]
-    #[arg(value_parser = DeviceName, hide_possible_values = true)]
+    #[arg(value_parser = DeviceName::One, hide_possible_values = true)]
     pub(crate) device: Option<String>,
     /// The most that may be reserved: bytes, as 12GiB or 800M, or a multiple of each trace's peak live bytes, as 1.10x
     #[arg(long, value_name = "BYTES|TIMESx", value_parser = Limit::parse)]
