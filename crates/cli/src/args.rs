@@ -6,6 +6,7 @@
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::bench::{self, BenchArgs};
+use crate::commands::compare::{self, CompareArgs};
 use crate::commands::completions::{self, CompletionsArgs};
 use crate::commands::conformance::{self, ConformanceArgs};
 use crate::commands::devices;
@@ -90,6 +91,9 @@ pub(crate) enum Command {
     /// Compare two snapshots of PyTorch: what grew, what shrank, and who allocated it
     #[command(after_help = format!("{}\n\n{EXIT_CODES}", diff::HELP))]
     Diff(DiffArgs),
+    /// Compare two files of results: what differs by more than the spread between passes
+    #[command(after_help = format!("{}\n\n{EXIT_CODES}", compare::HELP))]
+    Compare(CompareArgs),
     /// Replay traces and write a page that shows what memory was used for, when and by what
     #[command(after_help = format!("{}\n\n{EXIT_CODES}", report::HELP))]
     Report(ReportArgs),

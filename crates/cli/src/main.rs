@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => commands::bench::run(&args, &mut output),
         Command::Import(args) => commands::import::run(&args, &mut output),
         Command::Diff(args) => commands::diff::run(&args, &mut output),
+        Command::Compare(args) => commands::compare::run(&args, &mut output),
         Command::Report(args) => commands::report::run(&args, &mut output),
         Command::Golden(args) => commands::golden::run(&args, &mut output),
         Command::Sameness(args) => commands::sameness::run(&args, &mut output),

@@ -1,6 +1,7 @@
 //! The commands. Each reads its arguments, calls the library and prints.
 
 pub(crate) mod bench;
+pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod conformance;
 pub(crate) mod devices;

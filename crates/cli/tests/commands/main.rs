@@ -3,6 +3,7 @@
 mod bench;
 mod command;
 mod common;
+mod compare;
 mod conformance;
 mod cuda;
 mod diff;

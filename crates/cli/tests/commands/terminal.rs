@@ -137,11 +137,12 @@ fn every_help_teaches_by_examples() {
 }
 
 /// The names of all commands.
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "devices",
     "replay",
     "import",
     "diff",
+    "compare",
     "report",
     "golden",
     "bench",

@@ -36,22 +36,38 @@ impl Effort {
     }
 }
 
-/// Returns the median of the rounds' results, each in nanoseconds.
+/// The results of some rounds, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Rounds {
+    pub(super) median: f64,
+    /// The least and the most, where there were rounds.
+    pub(super) spread: Option<(f64, f64)>,
+}
+
+impl From<f64> for Rounds {
+    /// Returns what was measured once.
+    fn from(once: f64) -> Self {
+        Self { median: once, spread: None }
+    }
+}
+
+/// Returns the median of the rounds' results, and how far they are apart.
 ///
 /// # Panics
 ///
 /// If there are no rounds.
-pub(super) fn median(mut rounds: Vec<f64>) -> f64 {
+pub(super) fn median(mut rounds: Vec<f64>) -> Rounds {
     rounds.sort_by(f64::total_cmp);
-    match rounds.len() {
+    let median = match rounds.len() {
         0 => panic!("a median of no rounds"),
         count if count.is_multiple_of(2) => rounds[count / 2 - 1].midpoint(rounds[count / 2]),
         count => rounds[count / 2],
-    }
+    };
+    Rounds { median, spread: Some((rounds[0], rounds[rounds.len() - 1])) }
 }
 
 /// Runs a round several times and returns the median of the results.
-pub(super) fn rounds<E>(effort: &Effort, mut round: impl FnMut() -> Result<f64, E>) -> Result<f64, E> {
+pub(super) fn rounds<E>(effort: &Effort, mut round: impl FnMut() -> Result<f64, E>) -> Result<Rounds, E> {
     Ok(median((0..effort.rounds).map(|_| round()).collect::<Result<_, _>>()?))
 }
 
@@ -124,11 +140,12 @@ mod tests {
 
     #[test]
     fn the_median_is_in_the_middle() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 30.0]), 3.0);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Rounds { median: 2.0, spread: Some((1.0, 3.0)) });
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 30.0]), Rounds { median: 3.0, spread: Some((1.0, 30.0)) });
         let mut values = [5.0, 1.0, 9.0].into_iter();
         let effort = Effort { rounds: 3, ..Effort::QUICK };
-        assert_eq!(rounds(&effort, || values.next().ok_or("no round left")), Ok(5.0));
+        let found = rounds(&effort, || values.next().ok_or("no round left"));
+        assert_eq!(found, Ok(Rounds { median: 5.0, spread: Some((1.0, 9.0)) }));
     }
 
     #[test]

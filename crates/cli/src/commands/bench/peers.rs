@@ -21,7 +21,7 @@ pub(super) fn measure(target: &Target, effort: &Effort, measured: &[Row]) -> Res
             pair(bytes)?;
             let ns = rounds(effort, || each(count, || pair(bytes)))?;
             let row = Row::new("peer", format!("free and allocate, {name}"), ns).of_bytes(bytes);
-            rows.push(Row { times_millpond: Some(ns / ours.ns), ..row });
+            rows.push(Row { times_millpond: Some(ns.median / ours.ns), ..row });
         }
     }
     Ok(rows)

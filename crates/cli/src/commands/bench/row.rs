@@ -5,7 +5,7 @@ use std::time::Duration;
 use millpond::text::format_bytes;
 use serde::Serialize;
 
-use super::measure::Quantiles;
+use super::measure::{Quantiles, Rounds};
 use crate::conditions::Conditions;
 use crate::output::{Align, Table};
 use crate::quantity::format_time;
@@ -39,6 +39,9 @@ pub(super) struct Row {
     pub(super) clock: Clock,
     /// Nanoseconds for each operation, the median of rounds.
     pub(super) ns: f64,
+    /// The least and the most of the rounds; null where it was measured once.
+    pub(super) ns_least: Option<f64>,
+    pub(super) ns_most: Option<f64>,
     /// Quantiles of single operations, where they were timed one by one.
     pub(super) p50_ns: Option<u64>,
     pub(super) p99_ns: Option<u64>,
@@ -54,7 +57,8 @@ pub(super) struct Row {
 }
 
 impl Row {
-    pub(super) fn new(group: &'static str, case: impl Into<String>, ns: f64) -> Self {
+    pub(super) fn new(group: &'static str, case: impl Into<String>, rounds: impl Into<Rounds>) -> Self {
+        let Rounds { median: ns, spread } = rounds.into();
         Self {
             device: "",
             conditions: None,
@@ -64,6 +68,8 @@ impl Row {
             bytes: None,
             clock: Clock::Host,
             ns,
+            ns_least: spread.map(|(least, _)| least),
+            ns_most: spread.map(|(_, most)| most),
             p50_ns: None,
             p99_ns: None,
             p999_ns: None,

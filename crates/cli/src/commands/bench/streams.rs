@@ -6,7 +6,7 @@ use std::time::Instant;
 use millpond::settings::{Policy, Segments};
 use millpond_backend::{Backend, Point};
 
-use super::measure::{Effort, each, median, nanos, rounds};
+use super::measure::{Effort, Rounds, each, median, nanos, rounds};
 use super::row::Row;
 use super::scene::{Scene, driver, failed, if_room};
 use crate::failure::Failure;
@@ -66,7 +66,7 @@ fn ticks<B: Backend>(scene: &Scene<B>, effort: &Effort) -> Result<Vec<Row>, Fail
 
 /// Measures what it takes to ask which tick a busy stream has reached. Returns `None` where the device cannot be kept
 /// busy for that long: it moves no bytes, or moves them in no time.
-fn outstanding<B: Backend>(scene: &Scene<B>, effort: &Effort) -> Result<Option<f64>, Failure> {
+fn outstanding<B: Backend>(scene: &Scene<B>, effort: &Effort) -> Result<Option<Rounds>, Failure> {
     let (backend, home) = (scene.backend(), &scene.streams[0]);
     if !backend.caps().transfer || backend.driver_clock().is_some() {
         return Ok(None);

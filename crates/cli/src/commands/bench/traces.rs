@@ -4,7 +4,7 @@ use millpond::settings::Policy;
 use millpond_backend::{Backend, ClassId};
 use millpond_replay::Replay;
 
-use super::measure::Effort;
+use super::measure::{Effort, Rounds, median, nanos};
 use super::row::Row;
 use super::scene::{Scene, failed};
 use crate::commands::replay::built_in;
@@ -27,8 +27,10 @@ pub(super) fn measure<B: Backend>(backend: B, effort: &Effort) -> Result<Vec<Row
     let scale = if scale == 1 { String::new() } else { format!(", sizes divided by {scale}") };
     let case = |pass: &str| format!("{pass} event of {name}, {}{scale}", policy.name());
     let digest = Some(digest(&trace));
-    let row = |pass, ns| Row { trace_digest: digest.clone(), ..Row::new("trace", case(pass), ns) };
-    let mut rows = vec![row("cold", replayed.cold_ns_per_event())];
-    rows.extend(replayed.warm_ns_per_event().map(|ns| row("warm", ns)));
+    let row = |pass, rounds: Rounds| Row { trace_digest: digest.clone(), ..Row::new("trace", case(pass), rounds) };
+    let mut rows = vec![row("cold", replayed.cold_ns_per_event().into())];
+    let passes = replayed.whole_warm_passes().map(|pass| nanos(pass.time) / pass.events.max(1) as f64);
+    let spread = median(passes.collect()).spread;
+    rows.extend(replayed.warm_ns_per_event().map(|median| row("warm", Rounds { median, spread })));
     Ok(rows)
 }

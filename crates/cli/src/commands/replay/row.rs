@@ -6,7 +6,7 @@ use std::time::Duration;
 use millpond::settings::Settings;
 use millpond::stats::{PageStats, PinnedBy, SlackStats};
 use millpond::summary::{memory_summary, split_note};
-use millpond_replay::Replayed;
+use millpond_replay::{Pass, Replayed};
 use millpond_trace::Header;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -54,6 +54,8 @@ pub(super) struct Row {
     pub(super) events_replayed: Option<u64>,
     pub(super) cold_ns_per_event: f64,
     pub(super) warm_ns_per_event: Option<f64>,
+    /// Of each pass that was not cut short, the first one first.
+    ns_per_event_by_pass: Vec<f64>,
     pub(super) peak_live_bytes: u64,
     pub(super) peak_reserved_bytes: u64,
     pub(super) torch_peak_reserved_bytes: Option<u64>,
@@ -232,6 +234,11 @@ impl Row {
             events_replayed: args.time.map(|_| replayed.events_replayed()),
             cold_ns_per_event: replayed.cold_ns_per_event(),
             warm_ns_per_event: replayed.warm_ns_per_event(),
+            ns_per_event_by_pass: [&replayed.cold]
+                .into_iter()
+                .chain(replayed.whole_warm_passes())
+                .map(per_event)
+                .collect(),
             peak_live_bytes: replayed.live_peak,
             peak_reserved_bytes: stats.reserved_bytes.all.peak,
             torch_peak_reserved_bytes: header.peak_reserved(),
@@ -291,6 +298,11 @@ impl Row {
         }
         text
     }
+}
+
+/// Returns the nanoseconds for each event of a pass.
+fn per_event(pass: &Pass) -> f64 {
+    pass.time.as_nanos() as f64 / pass.events.max(1) as f64
 }
 
 fn micros(time: Duration) -> f64 {

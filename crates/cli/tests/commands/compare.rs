@@ -1,0 +1,106 @@
+//! `millpond compare`, as people start it.
+
+use crate::common::{Scratch, corpus, run};
+use serde_json::{Value, json};
+
+fn replayed(more: &[&str]) -> Vec<Value> {
+    let trace = corpus("traces/gnn.trace.gz");
+    let args = ["replay", "--device", "sim", "--policy", "paged,classic", "--passes", "2", "--json", &trace];
+    run(&[&args[..], more].concat()).json()
+}
+
+/// Returns a file of results.
+fn file(name: &str, rows: &[Value]) -> Scratch {
+    let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    Scratch::new(name, lines.as_bytes())
+}
+
+/// Returns the rows with the times of the host set, so that no test depends on them.
+fn timed(rows: &[Value], passes: [f64; 3]) -> Vec<Value> {
+    let mut rows = rows.to_vec();
+    for row in &mut rows {
+        row["cold_ns_per_event"] = passes[0].into();
+        row["warm_ns_per_event"] = passes[1].into();
+        row["ns_per_event_by_pass"] = json!(passes);
+    }
+    rows
+}
+
+#[test]
+fn what_differs_by_more_than_the_spread_is_told() {
+    let rows = replayed(&[]);
+    let before = timed(&rows, [200.0, 100.0, 110.0]);
+    let mut after = timed(&rows, [205.0, 104.0, 110.0]);
+    let (a, b) = (file("alike-a.json", &before), file("alike-b.json", &after));
+    let alike = run(&["compare", a.path(), b.path()]);
+    assert_eq!(alike.code, Some(0), "{}", alike.stderr);
+    assert!(alike.stdout.contains("None of 2 results differs by more than the spread"), "{}", alike.stdout);
+    assert!(alike.stdout.contains("alike-a.json: 2 results, simulated H200, on "), "{}", alike.stdout);
+    assert_eq!(run(&["compare", a.path(), b.path(), "--json"]).json(), [Value::Null; 0]);
+
+    after[0]["warm_ns_per_event"] = 130.0.into();
+    after[1]["peak_reserved_bytes"] = (after[1]["peak_reserved_bytes"].as_u64().expect("bytes") + 512).into();
+    let b = file("differs-b.json", &after[..]);
+    let found = run(&["compare", a.path(), b.path(), "--json"]).json();
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert_eq!((&found[0]["policy"], &found[0]["measure"]), (&"paged".into(), &"warm".into()));
+    assert_eq!((&found[0]["a"], &found[0]["b"]), (&100.0.into(), &130.0.into()));
+    assert!(found[0]["change"].as_f64().is_some_and(|change| (change - 0.3).abs() < 1e-9), "{found:?}");
+    assert!(found[0]["spread"].as_f64().is_some_and(|spread| spread > 5.0 && spread < 15.0), "{found:?}");
+    assert_eq!(
+        (&found[1]["policy"], &found[1]["measure"], &found[1]["spread"]),
+        (&"classic".into(), &"reserved".into(), &0.0.into())
+    );
+    let text = run(&["compare", a.path(), b.path()]);
+    assert_eq!(text.code, Some(0));
+    assert!(text.stdout.contains("gnn under paged") && text.stdout.contains("+30.0 %"), "{}", text.stdout);
+}
+
+#[test]
+fn results_that_one_file_alone_has_and_other_traces_are_told() {
+    let rows = timed(&replayed(&[]), [200.0, 100.0, 110.0]);
+    let mut other = rows[..1].to_vec();
+    other[0]["trace_digest"] = "0".into();
+    let (a, b) = (file("only-a.json", &rows), file("only-b.json", &other));
+    let ran = run(&["compare", a.path(), b.path()]);
+    assert!(ran.stdout.contains("only in A: gnn under classic"), "{}", ran.stdout);
+    assert!(ran.stderr.contains("gnn under paged: the traces are not the same"), "{}", ran.stderr);
+    let found = run(&["compare", a.path(), b.path(), "--json"]).json();
+    assert_eq!((&found[0]["policy"], &found[0]["only_in"]), (&"classic".into(), &"A".into()));
+    // One pass says nothing of how far equal runs are apart.
+    let mut once = rows.clone();
+    once.iter_mut().for_each(|row| row["ns_per_event_by_pass"] = json!([200.0]));
+    let once = file("once.json", &once);
+    let slower = file("slower.json", &timed(&rows, [900.0, 900.0, 900.0])[..1]);
+    let ran = run(&["compare", once.path(), slower.path()]);
+    assert!(ran.stderr.contains("times without a spread were left out: 2"), "{}", ran.stderr);
+}
+
+#[test]
+fn measurements_are_compared_by_their_rounds() {
+    let bench = |ns: f64| json!({ "group": "cached", "case": "hit", "bytes": 512, "ns": ns, "ns_least": ns - 1.0, "ns_most": ns + 1.0 });
+    let (a, b) = (file("bench-a.json", &[bench(50.0)]), file("bench-b.json", &[bench(60.0)]));
+    let found = run(&["compare", a.path(), b.path(), "--json"]).json();
+    assert_eq!((found.len(), &found[0]["case"], &found[0]["spread"]), (1, &"hit".into(), &2.0.into()));
+    let near = file("bench-c.json", &[bench(51.5)]);
+    assert!(run(&["compare", a.path(), near.path(), "--json"]).json().is_empty());
+    // What `bench` prints is what is read.
+    let rows = run(&["bench", "--quick", "--device", "sim:bytes=64MiB", "--json"]).json();
+    assert!(rows.iter().any(|row| row["ns_most"].as_f64() >= row["ns_least"].as_f64() && row["ns_least"].is_f64()));
+    let own = file("bench-own.json", &rows);
+    assert!(run(&["compare", own.path(), own.path(), "--json"]).json().is_empty());
+}
+
+#[test]
+fn files_that_are_no_results_are_refused() {
+    let good = file("good.json", &[json!({ "trace": "a", "policy": "paged", "peak_reserved_bytes": 7 })]);
+    let trace = corpus("traces/gnn.trace.gz");
+    for (bad, says) in [
+        (trace.as_str(), "line 1: this is no result of `replay` or `bench`"),
+        ("/dev/null", "there is no result in it; make one with `millpond replay --json > FILE`"),
+        ("no/such.json", "cannot read no/such.json"),
+    ] {
+        run(&["compare", good.path(), bad]).fails(2, &[bad, says]);
+        run(&["compare", bad, good.path()]).fails(2, &[bad, says]);
+    }
+}
