@@ -77,7 +77,7 @@ pub fn forbidden_words(files: &[TextFile]) -> Vec<Finding> {
     findings
 }
 
-/// Checks that every crate and every backend has a page that says what it is, what it owns and what it refuses to know.
+/// Checks that every crate and every backend has a page for its users.
 pub fn crates_have_readmes(files: &[TextFile]) -> Vec<Finding> {
     let paths: BTreeSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
     let manifests = paths.iter().filter_map(|path| path.strip_suffix("Cargo.toml"));
@@ -85,7 +85,7 @@ pub fn crates_have_readmes(files: &[TextFile]) -> Vec<Finding> {
         .filter(|folder| folder.starts_with("crates/") || folder.starts_with("backends/"))
         .map(|folder| format!("{folder}README.md"))
         .filter(|readme| !paths.contains(readme.as_str()))
-        .map(|readme| Finding::new(&readme, 0, "missing: say what the crate is, owns and refuses to know"))
+        .map(|readme| Finding::new(&readme, 0, "missing: say what the crate is, for whom, and how to use it"))
         .collect()
 }
 
