@@ -22,6 +22,19 @@ use crate::sync::Arc;
 /// memory until the work is done: what it has recorded itself it finishes by itself, where it can, and on Vulkan what
 /// the application may have recorded (with a raw handle or an address of the memory) waits for the next submit of its
 /// stream.
+///
+/// ```
+/// use millpond::Allocator;
+/// use millpond_sim::Sim;
+///
+/// let allocator = Allocator::new(Sim::new());
+/// let stream = allocator.create_stream()?;
+/// drop(stream.allocate(1 << 20)?);
+/// assert_eq!((allocator.memory_allocated(), allocator.memory_reserved()), (0, 2 << 20), "cached");
+/// allocator.empty_cache()?;
+/// assert_eq!(allocator.memory_reserved(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Allocator<B: Backend> {
     handle: Arc<Handle<B>>,
 }

@@ -20,6 +20,18 @@ pub const ENVIRONMENT: [&str; 3] = ["MILLPOND_CONF", "PYTORCH_CUDA_ALLOC_CONF", 
 ///
 /// Without a policy, or with `policy:auto`, the policy is `paged` where the device has virtual memory. It is `classic`
 /// on other devices, and for classes of memory that do not come in pages, which are all but the device's own.
+///
+/// ```
+/// use millpond::Allocator;
+/// use millpond_sim::Sim;
+///
+/// let allocator = Allocator::builder(Sim::new()).conf("policy:paged,slack:0.02").limit(1 << 30).build()?;
+/// assert_eq!(allocator.limit(), Some(1 << 30));
+///
+/// let mistake = Allocator::builder(Sim::new()).conf("policy:page").build();
+/// println!("{}", mistake.unwrap_err()); // Shows the place, and what is accepted there.
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "nothing is set up until `build`"]
 pub struct Builder<B: Backend> {
     backend: B,

@@ -37,6 +37,25 @@ pub enum ErrorKind {
 }
 
 /// The reason why an allocator could not serve a request.
+///
+/// ```
+/// use millpond::{Allocator, ErrorKind};
+/// use millpond_sim::Sim;
+///
+/// let allocator = Allocator::builder(Sim::new()).limit(64 << 20).build()?;
+/// let stream = allocator.create_stream()?;
+/// let mut cached = vec![stream.allocate(48 << 20)?];
+/// let buffer = loop {
+///     match stream.allocate(32 << 20) {
+///         Ok(buffer) => break buffer,
+///         // Freeing something may help.
+///         Err(error) if error.kind() == ErrorKind::OutOfMemory && cached.pop().is_some() => {}
+///         Err(error) => return Err(error.into()),
+///     }
+/// };
+/// assert!(cached.is_empty() && buffer.len() == 32 << 20);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error<E: BackendError> {
@@ -269,6 +288,20 @@ pub enum BuildError {
 /// An out-of-memory error with an explanation.
 ///
 /// Prints PyTorch's amounts first, then what would have helped.
+///
+/// ```
+/// use millpond::Allocator;
+/// use millpond_sim::Sim;
+///
+/// let allocator = Allocator::builder(Sim::new()).limit(64 << 20).build()?;
+/// let error = allocator.create_stream()?.allocate(100 << 20).unwrap_err();
+/// let refused = error.out_of_memory().ok_or("another error")?;
+/// println!("{refused}"); // For people.
+/// if let Some(remedy) = refused.explanation().remedies.iter().find(|remedy| remedy.suffices) {
+///     println!("{:?} by {} bytes is enough", remedy.action, remedy.bytes); // For programs.
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct OutOfMemory {
     device: u32,

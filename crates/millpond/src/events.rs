@@ -98,6 +98,31 @@ pub enum Event {
 }
 
 /// A receiver of events, which [`Allocator::set_sink`](crate::Allocator::set_sink) puts in place.
+///
+/// ```
+/// use millpond::Allocator;
+/// use millpond::events::{Event, Sink};
+/// use millpond_sim::Sim;
+///
+/// /// Counts the requests that the cache could not serve.
+/// struct Misses(u64);
+///
+/// impl Sink for Misses {
+///     fn event(&mut self, event: &Event) {
+///         self.0 += u64::from(matches!(event, Event::Miss { .. }));
+///     }
+/// }
+///
+/// let allocator = Allocator::new(Sim::new());
+/// allocator.set_sink(Misses(0));
+/// let stream = allocator.create_stream()?;
+/// for _ in 0..10 {
+///     drop(stream.allocate(1000)?);
+/// }
+/// let misses = allocator.take_sink::<Misses>().map(|sink| sink.0);
+/// assert_eq!(misses, Some(1), "the first request alone");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Sink: Any + Send {
     /// Takes an event. It is called by the thread that caused the event, under a lock that all streams of the allocator
     /// share: it must not use the allocator, its streams or its buffers, which would wait for that lock forever, and

@@ -104,6 +104,23 @@ pub struct SnapshotPage {
 }
 
 /// A snapshot, from [`Allocator::snapshot`].
+///
+/// ```
+/// use millpond::Allocator;
+/// use millpond_sim::Sim;
+///
+/// let allocator = Allocator::new(Sim::new());
+/// let stream = allocator.create_stream()?;
+/// let buffer = stream.allocate(1000)?;
+///
+/// let snapshot = allocator.snapshot();
+/// assert_eq!((snapshot.allocated_bytes(), snapshot.reserved_bytes), (1024, 2 << 20));
+/// for block in snapshot.segments.iter().flat_map(|segment| &segment.blocks) {
+///     println!("{} bytes, {}", block.size, block.state.name());
+/// }
+/// # drop(buffer);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Snapshot {

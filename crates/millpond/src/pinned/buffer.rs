@@ -19,6 +19,22 @@ use crate::stream::Stream;
 /// [`Stream::upload_pinned`] and [`Stream::download_pinned`]. Both at the same time would be a race, so the first two
 /// ask the device for its progress and return an error while it may still use the bytes. The buffer may be sent to any
 /// thread, shared with it and dropped there.
+///
+/// ```
+/// use millpond::Allocator;
+/// use millpond_sim::Sim;
+///
+/// let allocator = Allocator::new(Sim::new());
+/// let (stream, pinned) = (allocator.create_stream()?, allocator.pinned()?);
+/// let result = stream.allocate(1024)?;
+/// stream.fill(&result, 0, 1024, 7)?;
+///
+/// let mut back = pinned.allocate(1024)?;
+/// stream.download_pinned((&result, 0), (&mut back, 0), 1024)?;
+/// back.wait()?; // Until then `bytes` returns `Error::InUse`.
+/// assert_eq!(back.bytes()?, [7; 1024]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "a buffer that is not kept goes straight back to the cache"]
 pub struct PinnedBuffer<B: Backend> {
     buffer: Buffer<B>,

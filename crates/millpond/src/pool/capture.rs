@@ -12,6 +12,23 @@ use crate::stream::Stream;
 use crate::sync::{Arc, Mutex};
 
 /// The capture of one or more streams, which lasts as long as this value: see [`Stream::begin_capture`].
+///
+/// ```
+/// use millpond::Allocator;
+/// use millpond_sim::Sim;
+///
+/// let allocator = Allocator::new(Sim::new());
+/// let (first, second) = (allocator.create_stream()?, allocator.create_stream()?);
+/// let pool = allocator.create_pool()?; // Keep it for as long as the graph exists.
+/// let graph = pool.stream(first.id())?;
+///
+/// let capture = graph.begin_capture()?; // Next to the driver's own call.
+/// capture.join(&second)?; // Where the graph forks.
+/// drop(graph.allocate(1 << 20)?);
+/// assert_eq!(capture.pool_id(), pool.id());
+/// capture.end(); // After the driver's own call.
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "a capture that is not kept has ended"]
 pub struct Capture<B: Backend> {
     handle: Arc<Handle<B>>,

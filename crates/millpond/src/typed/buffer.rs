@@ -17,6 +17,18 @@ use crate::error::view::ViewError;
 /// [`TypedBuffer`] is the form over a [`Buffer`];
 /// [`Stream::allocate_elements`](crate::Stream::allocate_elements) and
 /// [`allocate_from`](crate::Stream::allocate_from) allocate one.
+///
+/// ```
+/// use millpond::Allocator;
+/// use millpond::typed::Typed;
+/// use millpond_sim::Sim;
+///
+/// let stream = Allocator::new(Sim::new()).create_stream()?;
+/// let bytes = stream.allocate(1024)?;
+/// let numbers = Typed::<f32, _>::new(bytes).map_err(|(error, _)| error)?;
+/// assert_eq!((numbers.len(), numbers.buffer().len()), (256, 1024));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "a buffer that is not kept goes straight back to the pool"]
 pub struct Typed<T, M> {
     buffer: M,

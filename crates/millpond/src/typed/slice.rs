@@ -15,6 +15,18 @@ use crate::error::view::ViewError;
 const SEGMENT_ALIGNMENT: u64 = 256;
 
 /// A range of a buffer as elements, borrowed from the buffer. Copying it is free.
+///
+/// ```
+/// use millpond::Allocator;
+/// use millpond_sim::Sim;
+///
+/// let stream = Allocator::new(Sim::new()).create_stream()?;
+/// let numbers = stream.allocate_from(&[1u32, 2, 3, 4])?;
+/// let last = numbers.slice(2..)?;
+/// assert_eq!(stream.download_vec(&last)?, [3, 4]);
+/// assert!(last.slice(..3).is_err(), "it has two elements");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Slice<'m, T, M> {
     memory: &'m M,
     span: Span,

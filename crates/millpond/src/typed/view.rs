@@ -16,6 +16,18 @@ use crate::error::view::ViewError;
 ///
 /// [`Typed::share`](super::Typed::share) and [`View::new`] make the first view of a buffer, which moves there from
 /// where it was: buffers of which no view is made pay nothing for views.
+///
+/// ```
+/// use millpond::Allocator;
+/// use millpond_sim::Sim;
+///
+/// let stream = Allocator::new(Sim::new()).create_stream()?;
+/// let whole = stream.allocate_from(&[1u32, 2, 3, 4])?.share();
+/// let last = whole.slice(2..)?;
+/// drop(whole);
+/// assert_eq!(stream.download_vec(&last)?, [3, 4], "the buffer lives as long as a view of it");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct View<T, M> {
     owner: Arc<M>,
     span: Span,
