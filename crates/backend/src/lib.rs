@@ -45,3 +45,8 @@ pub use ext::{Budget, BudgetInfo, HostMemory, Readback, StreamWait, Transfer, Vi
 pub use fault::{BackendError, Fault};
 pub use id::{ClassId, Point, StreamId, Tick};
 pub use left::{Left, LeftMapping, LeftPage};
+
+/// The README's example, compiled with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
