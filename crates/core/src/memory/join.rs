@@ -1,4 +1,4 @@
-//! How blocks are cut and joined.
+//! How free blocks are coalesced.
 
 use core::mem;
 

@@ -1,6 +1,14 @@
 //! What one attempt does once its way is chosen: it claims what the way needs, has waits queued and page calls made,
 //! books what each call has changed, and hands the block out. Of a window that it makes or lengthens is kept what is
 //! mapped, even if the job fails.
+//!
+//! A job for a window goes through these steps:
+//!
+//! 1. `claim_addresses_for` claims the addresses, and `claim_stretches` the free memory with its points.
+//! 2. `waits` has the stream wait on the device for points of other streams.
+//! 3. `calls` creates new pages and maps all of them.
+//! 4. `note_calls` books each page at its place.
+//! 5. `serve` takes the memory out of its home (`memory/home.rs`), books the window (`made`), and hands its block out.
 
 use alloc::vec::Vec;
 
