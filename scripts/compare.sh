@@ -38,7 +38,8 @@ same() {
     shift
     for tree in old new; do
         # The host's times and the date are in the JSON whatever is asked.
-        millpond "${!tree}" "$@" | sed -E 's/"((cold|warm)_ns_per_event|date|version)":[^,}]*,?//g; s/"ns_per_event_by_pass":\[[^]]*\],?//g' >"$work/$tree"
+        millpond "${!tree}" "$@" | sed -E -e 's/"((cold|warm)_ns_per_event|date|version)":[^,}]*,?//g' \
+            -e 's/"ns_per_event_by_pass":\[[^]]*\],?//g' >"$work/$tree"
     done
     if cmp -s "$work/old" "$work/new"; then
         printf '%-32s %5d lines equal\n' "$name" "$(wc -l <"$work/old")"

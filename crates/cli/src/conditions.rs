@@ -18,7 +18,7 @@ pub(crate) struct Conditions {
     device_name: String,
     /// Its number among those of its backend, where they are numbered.
     device_index: Option<usize>,
-    /// The version of its driver, where it tells.
+    /// The version of its driver, where it says so.
     driver: Option<String>,
     /// The name of the machine.
     host: String,

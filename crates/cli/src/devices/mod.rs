@@ -38,7 +38,7 @@ trait Choice: Sized {
     /// Returns the number of the device among those of its backend, where they have numbers.
     fn index(&self) -> Option<usize>;
 
-    /// Returns the version of the device's driver, where it tells.
+    /// Returns the version of the device's driver, where it says so.
     fn driver(&self) -> Option<String>;
 
     /// Opens the device. `segments` are the bytes and the address of each segment of a recorded program, in order: a

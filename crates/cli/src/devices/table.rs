@@ -102,7 +102,7 @@ macro_rules! backends {
                 }
             }
 
-            /// Returns the version of the device's driver, where it tells.
+            /// Returns the version of the device's driver, where it says so.
             pub(crate) fn driver(&self) -> Option<String> {
                 match self {
                     $($(#[cfg($feature)])? Self::$variant(choice) => Choice::driver(&**choice),)*
@@ -331,8 +331,8 @@ impl Target {
     }
 }
 
-/// Returns the names in a list of devices. What follows a comma is an option of the device before it, unless it begins
-/// with the name of a backend.
+/// Returns the names in a list of devices. What follows a comma is an option of the device before it, if that has a
+/// colon, unless it begins with the name of a backend.
 fn names(text: &str) -> Vec<String> {
     let is_device = |piece: &str| {
         let name = piece.split(':').next().unwrap_or(piece);
@@ -341,7 +341,7 @@ fn names(text: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for piece in text.split(',') {
         match names.last_mut() {
-            Some(last) if !is_device(piece) => {
+            Some(last) if last.contains(':') && !is_device(piece) => {
                 last.push(',');
                 last.push_str(piece);
             }
@@ -392,7 +392,7 @@ mod tests {
                 &["sim:bytes=1GiB,cost=free", "vulkan:0,validation", "sim"],
             ),
             ("all", &["all"]),
-            ("abacus,sim", &["abacus", "sim"]),
+            ("sim,abacus", &["sim", "abacus"]),
         ] {
             assert_eq!(names(text), expected, "{text}");
         }

@@ -78,7 +78,10 @@ fn results_that_one_file_alone_has_and_other_traces_are_told() {
 
 #[test]
 fn measurements_are_compared_by_their_rounds() {
-    let bench = |ns: f64| json!({ "group": "cached", "case": "hit", "bytes": 512, "ns": ns, "ns_least": ns - 1.0, "ns_most": ns + 1.0 });
+    let bench = |ns: f64| {
+        let (least, most) = (ns - 1.0, ns + 1.0);
+        json!({ "group": "cached", "case": "hit", "bytes": 512, "ns": ns, "ns_least": least, "ns_most": most })
+    };
     let (a, b) = (file("bench-a.json", &[bench(50.0)]), file("bench-b.json", &[bench(60.0)]));
     let found = run(&["compare", a.path(), b.path(), "--json"]).json();
     assert_eq!((found.len(), &found[0]["case"], &found[0]["spread"]), (1, &"hit".into(), &2.0.into()));

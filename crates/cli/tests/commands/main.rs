@@ -1,5 +1,6 @@
 //! The command, as people start it.
 
+mod advice;
 mod bench;
 mod command;
 mod common;

@@ -112,8 +112,8 @@ impl<'d, D: DeviceUnderTest> Case<'d, D> {
         Self { device, policy, settings: Settings::default() }
     }
 
-    /// Runs the program of a seed. Returns the program, as far as it was drawn, and the tally or the failure; `None` in
-    /// place of the tally if the device cannot serve the policy. A panic is caught and reported as a failure.
+    /// Runs the program of a seed. Returns the program, as far as it was drawn, and the tally or the failure; `None`
+    /// instead of the tally if the device cannot serve the policy. A panic is caught and reported as a failure.
     pub fn record(&self, swarm: &Swarm) -> (Program, Result<Option<Tally>, Failed>) {
         let (program, result) = self.attempt(swarm);
         (program, End::unless_skipped(result))

@@ -6,7 +6,7 @@ use millpond::Buffer;
 use millpond::settings::{Policy, Segments};
 use millpond_backend::{Backend, Transfer};
 
-use super::measure::{Effort, nanos, rounds};
+use super::measure::{Effort, Rounds, nanos, rounds};
 use super::row::Row;
 use super::scene::{Scene, driver, if_room};
 use crate::failure::Failure;
@@ -38,7 +38,7 @@ fn transfers<B: Backend>(
     [one, other]: [&Buffer<B>; 2],
     bytes: u64,
     effort: &Effort,
-) -> Result<[(&'static str, f64); 4], Failure> {
+) -> Result<[(&'static str, Rounds); 4], Failure> {
     let (Some(from), Some(to)) = (one.segment(), other.segment()) else {
         panic!("a buffer of {bytes} bytes has no segment")
     };

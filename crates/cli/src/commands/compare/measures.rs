@@ -66,7 +66,7 @@ impl Measure {
         row[self.key].as_f64()
     }
 
-    /// Returns by how much the number of a row differs between equal runs, as far as the row itself tells.
+    /// Returns by how much the number of a row differs between equal runs, as far as the row itself says.
     pub(super) fn spread(&self, row: &Value) -> Option<f64> {
         match self.noise {
             Noise::None => Some(0.0),

@@ -40,7 +40,7 @@ pub(crate) struct CompareArgs {
 /// A measure that differs, or a result that one file alone has, as JSON.
 #[derive(Serialize)]
 struct Row<'a> {
-    /// What tells the result from others of its file.
+    /// What distinguishes the result from others of its file.
     #[serde(flatten)]
     of: &'a Map<String, Value>,
     /// The file that has it, where one alone does.

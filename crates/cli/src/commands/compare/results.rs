@@ -23,7 +23,7 @@ const DEVICE: [&str; 2] = ["device", "device_index"];
 
 /// The results of a file.
 pub(super) struct Results {
-    /// The results by what tells them apart, in the order of the file.
+    /// The results by what distinguishes them, in the order of the file.
     groups: BTreeMap<String, Group>,
     order: Vec<String>,
     count: usize,

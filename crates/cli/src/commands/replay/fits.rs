@@ -28,9 +28,7 @@ pub(super) fn which(
     let Program { name, trace, kept } = program;
     let replay = Replay::new(trace).stopped_by(interrupt::flag());
     let limit = args.limit.map(|limit| limit.bytes(replay.live_peak()));
-    let passes = if args.time.is_some() { 0 } else { args.passes };
-    let args =
-        ReplayArgs { passes, time: None, touch: false, watch: false, summary: false, snapshot: None, ..args.clone() };
+    let args = args.plain();
     let mut policies = Vec::new();
     for settings in under_each_policy(&refusing, has_pages(target)?) {
         if interrupt::is_pressed() {
@@ -48,6 +46,15 @@ pub(super) fn which(
         policies.push(Fit::of(settings.clone(), &run.run(target)?.replayed));
     }
     Ok(Some(Fits { limit_bytes: limit, live_peak: replay.live_peak(), policies, recorded: None }))
+}
+
+impl ReplayArgs {
+    /// Returns the arguments of a replay that only tells whether a program fits: with the same passes and work in
+    /// flight, or of one pass where a time was given.
+    pub(super) fn plain(&self) -> Self {
+        let passes = if self.time.is_some() { 0 } else { self.passes };
+        Self { passes, time: None, touch: false, watch: false, summary: false, snapshot: None, ..self.clone() }
+    }
 }
 
 /// Returns what became of a program under each of the settings that it was replayed under.

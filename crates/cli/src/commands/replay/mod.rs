@@ -1,5 +1,6 @@
 //! `millpond replay`: recorded traces and patterns under one policy or several, and the results.
 
+mod advice;
 mod args;
 mod columns;
 mod fits;
@@ -118,8 +119,8 @@ pub(crate) fn refused(count: u64) -> Result<(), Failure> {
     match count {
         0 => Ok(()),
         count => Err(Failure::OutOfMemory(format!(
-            "allocations were refused for lack of memory: {count}; the notes say of each first one what would help, \
-             and which policies fit; --allow-oom exits with 0"
+            "allocations were refused for lack of memory: {count}; the notes explain the first ones, and say which \
+             policies and limits fit; --allow-oom exits with 0"
         ))),
     }
 }
@@ -206,8 +207,9 @@ fn replay_all(
         progress.aside(|| told.report.end_trace(told.output));
         // Who allows refusals expects them.
         if !args.allow_oom {
-            let fits = fits::which(args, target, &program, seen, progress)?;
+            let fits = fits::which(args, target, &program, seen.clone(), progress)?;
             progress.aside(|| tell_fits(name, fits.as_ref()));
+            tell_limits(args, target, &program, &seen, progress)?;
         }
         told.pictures.add(target, &program, variants, progress)?;
     }
@@ -231,6 +233,7 @@ fn explain(name: &str, policy: &str, replayed: &Replayed) {
             1 => "one pass".to_string(),
             count => format!("{count} passes"),
         };
+        let first = advice::without_advice(first);
         tell(&format!("note: {name} under {policy}: allocations refused in {passes}: {refused}; the first:\n{first}"));
     }
 }
@@ -240,6 +243,22 @@ fn tell_fits(name: &str, fits: Option<&Fits>) {
     if let Some(fits) = fits {
         tell(&format!("note: {name}: {fits}"));
     }
+}
+
+/// Reports a limit that fits, for each of the settings under which a request was refused.
+fn tell_limits(
+    args: &ReplayArgs,
+    target: &Target,
+    program: &Program,
+    seen: &[Fit],
+    progress: &Progress,
+) -> Result<(), Failure> {
+    for refusing in seen.iter().filter(|fit| !fit.fits()) {
+        if let Some(limit) = advice::larger_limit(args, target, program, &refusing.settings, progress)? {
+            progress.aside(|| tell(&format!("note: {limit}")));
+        }
+    }
+    Ok(())
 }
 
 /// Returns whether the device has virtual memory.

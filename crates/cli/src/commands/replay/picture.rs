@@ -12,7 +12,7 @@ use millpond_report::text::{bytes, count};
 use millpond_report::{Agenda, Block, Holders, Sampled, Sampler, Scale, Scout, Scouted};
 use millpond_trace::{Trace, printable};
 
-use super::{Done, Program, ReplayArgs, Run, explain, fits, from_check, tell_fits, variant};
+use super::{Done, Program, ReplayArgs, Run, advice, explain, fits, from_check, tell_fits, tell_limits, variant};
 use crate::devices::{Opened, Target};
 use crate::failure::Failure;
 use crate::files;
@@ -37,7 +37,7 @@ pub(crate) struct Written {
 /// The pictures of the programs so far.
 pub(super) struct Pictures<'a> {
     args: &'a ReplayArgs,
-    /// Whether no table tells of refusals.
+    /// Whether no table shows refusals.
     is_alone: bool,
     device: String,
     /// What the files of each program's plots begin with.
@@ -126,9 +126,12 @@ impl<'a> Pictures<'a> {
             scouted.push((done.replayed, seen));
         }
         let seen = fits::seen(variants.iter().zip(scouted.iter().map(|(replayed, _)| replayed)));
-        let fits = fits::which(self.args, target, program, seen, progress)?;
+        let fits = fits::which(self.args, target, program, seen.clone(), progress)?;
         if self.is_alone {
             progress.aside(|| tell_fits(name, fits.as_ref()));
+            if !self.args.allow_oom {
+                tell_limits(self.args, target, program, &seen, progress)?;
+            }
         }
         let scale = Scale::new(scouted.iter().map(|(_, seen)| seen.most_reserved.bytes).max().unwrap_or(0));
         let regular = MOMENTS[usize::from(self.args.traces.len() + self.args.patterns.len() >= MANY)];
@@ -142,7 +145,11 @@ impl<'a> Pictures<'a> {
                 let sampling = Sampling { run: run(settings), agenda: &agenda, blocks: &blocks };
                 sampling.on(opened)
             })?;
-            runs.push(report::Run::new(variant::label(settings), replayed, seen, &sampled, &blocks));
+            let mut run = report::Run::new(variant::label(settings), replayed, seen, &sampled, &blocks);
+            if let Some(refusal) = &mut run.refusal {
+                refusal.message = advice::without_advice(&refusal.message);
+            }
+            runs.push(run);
         }
         self.programs.push(report::Program {
             name: name.clone(),

@@ -183,7 +183,8 @@ impl Row {
             Some(bytes) => {
                 format!("without a cache it reserves {}, and no limit below that can do", format_bytes(bytes))
             }
-            None => "give a device with more memory, such as --device sim:bytes=512GiB, or a --scale".into(),
+            // No other device was tried.
+            None => format!("{} are asked for at one time", format_bytes(self.live_peak)),
         };
         format!("{}: nothing fits {within}: it ran out of memory under all of {tried} settings; {remedy}", self.name)
     }
