@@ -17,7 +17,7 @@ pub(crate) const HELP: &str = "\
 
 Times are medians of rounds, on the host's clock, and p50, p99 and p99.9 are of single operations. Where `clock` \
 says `device` they are by the device's own clock. `x millpond` is a peer's time over Millpond's. For figures to \
-compare, build with --release and leave the machine alone. crates/cli/README.md says more.
+compare, build with --release and leave the machine alone. docs/reference/cli.md says more.
 
 Examples:
   millpond bench --quick                          does everything work here?

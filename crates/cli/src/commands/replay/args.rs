@@ -35,7 +35,7 @@ time of expandable.
 Where memory is refused, the first refusal is explained on standard error, and so is which policies would have \
 fitted. The exit code is then 4.
 
-The reference, crates/cli/README.md, says more of each option and column.
+The reference, docs/reference/cli.md, says more of each option and column.
 
 Examples:
   millpond replay
