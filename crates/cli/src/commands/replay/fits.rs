@@ -49,7 +49,7 @@ pub(super) fn which(
 }
 
 impl ReplayArgs {
-    /// Returns the arguments of a replay that only tells whether a program fits: with the same passes and work in
+    /// Returns the arguments of a replay that only shows whether a program fits: with the same passes and work in
     /// flight, or of one pass where a time was given.
     pub(super) fn plain(&self) -> Self {
         let passes = if self.time.is_some() { 0 } else { self.passes };
