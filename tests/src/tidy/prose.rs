@@ -39,8 +39,8 @@ const PHRASES: [Phrase; 6] = [
     Phrase { words: "tells", instead: "returns, says or shows", in_pages: 0, in_sources: 0 },
     Phrase { words: "does the same", instead: "what is done", in_pages: 0, in_sources: 0 },
     Phrase { words: "as ever", instead: "as always", in_pages: 0, in_sources: 0 },
-    Phrase { words: "behind", instead: "after, of time", in_pages: 0, in_sources: 0 },
-    Phrase { words: "beside", instead: "compared with, or next to", in_pages: 0, in_sources: 0 },
+    Phrase { words: "behind", instead: "after, of time", in_pages: 14, in_sources: 383 },
+    Phrase { words: "beside", instead: "compared with, or next to", in_pages: 15, in_sources: 88 },
 ];
 
 /// What a reader reads of a page, without code, tables and what commands print.
@@ -208,9 +208,9 @@ mod tests {
         let page = TextFile::new("README.md", "One in place\nof two, and in Place of.");
         let lines = |files: &[TextFile]| too_often(&phrase, files).iter().map(|f| f.line).collect::<Vec<_>>();
         assert_eq!(lines(&[page]), [1, 2]);
-        assert_eq!(lines(&[TextFile::new("README.md", "in place of it")]), [], "as often as agreed");
+        assert!(lines(&[TextFile::new("README.md", "in place of it")]).is_empty(), "as often as agreed");
         let source = TextFile::new("crates/a.rs", "/// A.\nfn a() {\n    // in place of b\n    \"in place of\";\n}");
         assert_eq!(lines(&[source]), [3]);
-        assert_eq!(lines(&[TextFile::new("benches/record/a.md", "in place of in place of")]), []);
+        assert!(lines(&[TextFile::new("benches/record/a.md", "in place of in place of")]).is_empty());
     }
 }

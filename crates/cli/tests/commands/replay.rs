@@ -117,9 +117,10 @@ fn without_a_policy_two_are_compared_by_their_waste() {
     let text = run(&args).stdout;
     let head = text.lines().nth(2).expect("a head");
     assert!(head.chars().count() <= 80 && ["policy", "reserved", "waste"].iter().all(|name| head.contains(name)));
-    for (policy, waste) in [("paged", "0.9 %"), ("classic", "")] {
-        let line = text.lines().find(|line| line.split_whitespace().nth(1) == Some(policy)).expect("a row");
-        assert!(line.contains(waste) && line.contains(" % "), "{line}");
+    for (row, line) in run(&[&args[..], &["--json"]].concat()).json().iter().zip(text.lines().skip(3)) {
+        let waste = 100.0 * (row["reserved_over_live"].as_f64().expect("a ratio") - 1.0);
+        assert!(line.contains(row["policy"].as_str().expect("a policy")), "{line}");
+        assert!(line.contains(&format!("  {waste:.1} %  ")), "{waste}: {line}");
     }
     let policies = |more: &[&str]| -> Vec<Value> {
         let rows = run(&[&args[..], more, &["--json"]].concat()).json();
