@@ -16,6 +16,8 @@ use crate::devices::Target;
 pub(crate) struct Conditions {
     /// The name of the device, for readers.
     device_name: String,
+    /// What followed its name in `--device`, if anything did.
+    device_options: Option<String>,
     /// Its number among those of its backend, where they are numbered.
     device_index: Option<usize>,
     /// The version of its driver, where it says so.
@@ -33,6 +35,7 @@ impl Conditions {
     pub(crate) fn new(target: &Target, device_name: &str) -> Self {
         Self {
             device_name: device_name.to_owned(),
+            device_options: target.options().map(str::to_owned),
             device_index: target.index(),
             driver: target.driver(),
             host: gethostname::gethostname().to_string_lossy().into_owned(),

@@ -32,8 +32,15 @@ pub(crate) struct Entry {
 /// The name of the simulated device, which is always there: the last of all.
 pub(crate) const SIMULATED: &str = BACKENDS[BACKENDS.len() - 1].name;
 
-/// Makes [`BACKENDS`] and [`Target`] from the table of backends. Of each the table has the feature that it is built
-/// with, its name, its variant of [`Target`] and its options, for which there is a
+/// A device that was chosen, with its options as they were given.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Target {
+    chosen: Chosen,
+    options: String,
+}
+
+/// Makes [`BACKENDS`] and [`Chosen`] from the table of backends. Of each the table has the feature that it is built
+/// with, its name, its variant of [`Chosen`] and its options, for which there is a
 /// [`Choice`].
 macro_rules! backends {
     ($($(#[cfg($feature:meta)])? $name:literal: $variant:ident($choice:ty),)*) => {
@@ -45,10 +52,13 @@ macro_rules! backends {
                 find: <$choice>::find,
                 help: <$choice>::HELP,
                 target: |options| match <$choice>::parse(options) {
-                    Ok(choice) => Ok(Target::$variant(Box::new(choice))),
+                    Ok(choice) => Ok(Target { chosen: Chosen::$variant(Box::new(choice)), options: options.into() }),
                     Err(what) => Err(Failure::Input(format!("--device {}: {what}", $name))),
                 },
-                preferred: || <$choice>::preferred().ok().map(|choice| Target::$variant(Box::new(choice))),
+                preferred: || {
+                    let chosen = Chosen::$variant(Box::new(<$choice>::preferred().ok()?));
+                    Some(Target { chosen, options: String::new() })
+                },
             },
             $(
                 #[cfg(not($feature))]
@@ -78,9 +88,9 @@ macro_rules! backends {
             }
         }
 
-        /// A device that was chosen, with its options.
+        /// A device that was chosen, by its backend.
         #[derive(Clone, PartialEq, Debug)]
-        pub(crate) enum Target {
+        enum Chosen {
             $(
                 $(#[cfg($feature)])?
                 $variant(Box<$choice>),
@@ -90,28 +100,28 @@ macro_rules! backends {
         impl Target {
             /// Returns the name of its backend.
             pub(crate) fn name(&self) -> &'static str {
-                match self {
-                    $($(#[cfg($feature)])? Self::$variant(_) => $name,)*
+                match &self.chosen {
+                    $($(#[cfg($feature)])? Chosen::$variant(_) => $name,)*
                 }
             }
 
             /// Returns the number of the device among those of its backend, where they have numbers.
             pub(crate) fn index(&self) -> Option<usize> {
-                match self {
-                    $($(#[cfg($feature)])? Self::$variant(choice) => Choice::index(&**choice),)*
+                match &self.chosen {
+                    $($(#[cfg($feature)])? Chosen::$variant(choice) => Choice::index(&**choice),)*
                 }
             }
 
             /// Returns the version of the device's driver, where it says so.
             pub(crate) fn driver(&self) -> Option<String> {
-                match self {
-                    $($(#[cfg($feature)])? Self::$variant(choice) => Choice::driver(&**choice),)*
+                match &self.chosen {
+                    $($(#[cfg($feature)])? Chosen::$variant(choice) => Choice::driver(&**choice),)*
                 }
             }
 
             fn opened(&self, segments: &[(u64, u64)]) -> Result<Opened, Failure> {
-                match self {
-                    $($(#[cfg($feature)])? Self::$variant(choice) => choice.opened(segments),)*
+                match &self.chosen {
+                    $($(#[cfg($feature)])? Chosen::$variant(choice) => choice.opened(segments),)*
                 }
             }
 
@@ -121,26 +131,26 @@ macro_rules! backends {
             ///
             /// Returns [`Failure::Device`] if the device does not open.
             pub(crate) fn peers(&self) -> Result<Vec<Peer>, Failure> {
-                match self {
-                    $($(#[cfg($feature)])? Self::$variant(choice) => choice.peers(),)*
+                match &self.chosen {
+                    $($(#[cfg($feature)])? Chosen::$variant(choice) => choice.peers(),)*
                 }
             }
 
             fn tested(&self) -> Result<Tested, Failure> {
-                match self {
-                    $($(#[cfg($feature)])? Self::$variant(choice) => choice.tested(),)*
+                match &self.chosen {
+                    $($(#[cfg($feature)])? Chosen::$variant(choice) => choice.tested(),)*
                 }
             }
 
             fn held(&self) -> Result<Option<AnyDevice>, Failure> {
-                match self {
-                    $($(#[cfg($feature)])? Self::$variant(choice) => choice.held(),)*
+                match &self.chosen {
+                    $($(#[cfg($feature)])? Chosen::$variant(choice) => choice.held(),)*
                 }
             }
 
             fn each_kind(&self) -> Result<Vec<Tested>, Failure> {
-                match self {
-                    $($(#[cfg($feature)])? Self::$variant(choice) => choice.each_kind(),)*
+                match &self.chosen {
+                    $($(#[cfg($feature)])? Chosen::$variant(choice) => choice.each_kind(),)*
                 }
             }
         }
@@ -210,6 +220,11 @@ pub(crate) fn devices_help() -> String {
 }
 
 impl Target {
+    /// Returns what follows the name in `--device`, if anything does.
+    pub(crate) fn options(&self) -> Option<&str> {
+        Some(self.options.as_str()).filter(|options| !options.is_empty())
+    }
+
     /// Opens the device and calls `job` with it.
     ///
     /// # Errors
@@ -372,7 +387,8 @@ mod tests {
 
     #[test]
     fn a_device_is_chosen_by_name() {
-        assert_eq!(Target::choose(Some("sim")), Ok(Target::Sim(Box::default())));
+        let sim = Target { chosen: Chosen::Sim(Box::default()), options: String::new() };
+        assert_eq!(Target::choose(Some("sim")), Ok(sim));
         assert!(matches!(Target::choose(Some("simulated")), Err(Failure::Input(_))));
         for entry in BACKENDS {
             match Target::choose(Some(entry.name)) {
@@ -397,7 +413,7 @@ mod tests {
             assert_eq!(names(text), expected, "{text}");
         }
         let two = Target::list(Some("sim,sim:bytes=1GiB")).expect("two devices");
-        assert_eq!((two.len(), two[0] == two[1]), (2, false));
+        assert_eq!((two[0].options(), two[1].options()), (None, Some("bytes=1GiB")));
         assert!(Target::list(Some("all")).is_ok_and(|all| all.contains(&two[0])));
     }
 
@@ -416,6 +432,6 @@ mod tests {
     #[test]
     fn the_simulated_device_is_always_there() {
         assert!(Target::choose(None).is_ok());
-        assert_eq!((BACKENDS[BACKENDS.len() - 1].preferred)(), Some(Target::Sim(Box::default())));
+        assert_eq!((BACKENDS[BACKENDS.len() - 1].preferred)(), Target::choose(Some("sim")).ok());
     }
 }

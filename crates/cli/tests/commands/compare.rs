@@ -34,7 +34,7 @@ fn what_differs_by_more_than_the_spread_is_told() {
     let (a, b) = (file("alike-a.json", &before), file("alike-b.json", &after));
     let alike = run(&["compare", a.path(), b.path()]);
     assert_eq!(alike.code, Some(0), "{}", alike.stderr);
-    assert!(alike.stdout.contains("None of 2 results differs by more than the spread"), "{}", alike.stdout);
+    assert!(alike.stdout.contains("No difference in 2 results beyond the spread"), "{}", alike.stdout);
     assert!(alike.stdout.contains("alike-a.json: 2 results, simulated H200, on "), "{}", alike.stdout);
     assert_eq!(run(&["compare", a.path(), b.path(), "--json"]).json(), [Value::Null; 0]);
 
@@ -74,6 +74,25 @@ fn results_that_one_file_alone_has_and_other_traces_are_told() {
     let slower = file("slower.json", &timed(&rows, [900.0, 900.0, 900.0])[..1]);
     let ran = run(&["compare", once.path(), slower.path()]);
     assert!(ran.stderr.contains("times without a spread were left out: 2"), "{}", ran.stderr);
+}
+
+/// Devices that differ in their options alone are no runs of one device, whose spread would hide what differs.
+#[test]
+fn devices_with_other_options_in_one_file_are_not_equal_runs() {
+    let trace = corpus("traces/gnn.trace.gz");
+    let on = |device: &str| {
+        let args = ["replay", "--device", device, "--policy", "paged", "--passes", "2", "--json", &trace];
+        run(&args).json()
+    };
+    let both = on("sim,sim:cost=free");
+    assert_eq!((&both[0]["device_options"], &both[1]["device_options"]), (&Value::Null, &"cost=free".into()));
+    let (one, two) = (file("one.json", &on("sim:cost=free")), file("two.json", &timed(&both, [9.0, 9.0, 9.0])));
+    let ran = run(&["compare", one.path(), two.path()]);
+    assert!(ran.stdout.contains("The files have no result in common"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("only in B: sim: gnn under paged; sim:cost=free: gnn under paged"), "{}", ran.stdout);
+    let (sim, free) = (file("sim.json", &both[..1]), file("free.json", &both[1..]));
+    let found = run(&["compare", sim.path(), free.path(), "--json"]).json();
+    assert!(found.iter().any(|row| row["measure"] == "driver"), "{found:?}");
 }
 
 #[test]

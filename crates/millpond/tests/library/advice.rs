@@ -117,7 +117,10 @@ fn of_other_policies_nothing_is_said_that_a_replay_would_have_to_tell() {
         let (allocator, stream, _kept) = pieces(conf, 4 << 30, Some(80 * MIB));
         let error = refusal(&stream, 40 * MIB);
         let text = error.to_string();
-        assert!(text.contains("70.00 MiB are asked for at one time, no more than the limit allows. Whether"), "{text}");
+        assert!(
+            text.contains("70.00 MiB are asked for at one time, no more than the limit allows. A replay of"),
+            "{text}"
+        );
         assert!(text.contains("record_history") && advice(&error).contains("raise the limit by"), "{text}");
         allocator.set_limit(Some(80 * MIB + raised_by(&error).unwrap()));
         assert!(stream.allocate(40 * MIB).is_ok(), "{text}");
@@ -125,7 +128,7 @@ fn of_other_policies_nothing_is_said_that_a_replay_would_have_to_tell() {
         let (_allocator, stream, kept) = pieces(conf, 81 * MIB, None);
         let error = refusal(&stream, 40 * MIB);
         let text = error.to_string();
-        assert!(text.contains("no more than there is. Whether another policy has room a replay tells"), "{text}");
+        assert!(text.contains("no more than there is. A replay of what"), "{text}");
         assert!(advice(&error).starts_with("free buffers: the request takes "), "{text}");
         drop(kept);
         assert!(stream.allocate(40 * MIB).is_ok(), "{text}");

@@ -124,10 +124,11 @@ pub(crate) fn run(args: &CompareArgs, output: &mut Output) -> Result<(), Failure
     }
     let mut text = String::new();
     for (name, path, results) in [("A", &args.a, &a), ("B", &args.b, &b)] {
-        text += &format!("{name}: {}: {} results, {}\n", shown(path), results.len(), results.conditions());
+        text += &format!("{name}: {}: {}, {}\n", shown(path), counted(results.len()), results.conditions());
     }
     text += &match table.is_empty() {
-        true => format!("\nNone of {matched} results differs by more than the spread between passes\n"),
+        true if matched == 0 => "\nThe files have no result in common\n".to_owned(),
+        true => format!("\nNo difference in {} beyond the spread between passes\n", counted(matched)),
         false => format!("\n{}", output.table(&table)),
     };
     for (file, alone) in [("A", only_a), ("B", only_b)] {
@@ -144,6 +145,11 @@ pub(crate) fn run(args: &CompareArgs, output: &mut Output) -> Result<(), Failure
         ));
     }
     Ok(())
+}
+
+/// Returns a number of results for readers.
+fn counted(results: usize) -> String {
+    if results == 1 { "1 result".to_owned() } else { format!("{results} results") }
 }
 
 fn compared(measure: Measure, a: &Group, b: &Group) -> Compared {

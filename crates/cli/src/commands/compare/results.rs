@@ -12,14 +12,15 @@ use super::measures::{Measure, OF_BENCH, OF_REPLAY};
 use crate::failure::Failure;
 use crate::files::{self, shown};
 
-/// The fields of a replay that tell it from others. Those of the machine are none of them: two machines are compared.
+/// The fields of a replay that distinguish it from others. Those of the machine are none of them: two machines are
+/// compared.
 const REPLAY: [&str; 9] = ["trace", "policy", "conf", "limit_bytes", "scale", "threads", "in_flight", "vary", "keep"];
 
 /// The fields of a measurement that do.
 const BENCH: [&str; 3] = ["group", "case", "bytes"];
 
-/// The fields that tell the devices of one file apart.
-const DEVICE: [&str; 2] = ["device", "device_index"];
+/// The fields that distinguish the devices of one file.
+const DEVICE: [&str; 3] = ["device", "device_options", "device_index"];
 
 /// The results of a file.
 pub(super) struct Results {
@@ -134,10 +135,11 @@ impl Group {
     /// Returns what the results are of, for readers.
     pub(super) fn title(&self) -> String {
         let text = |key: &str| self.identity.get(key).and_then(Value::as_str).unwrap_or_default();
-        let device = match (text("device"), self.identity.get("device_index").and_then(Value::as_u64)) {
-            ("", _) => String::new(),
-            (device, None) => format!("{device}: "),
-            (device, Some(index)) => format!("{device}:{index}: "),
+        let index = self.identity.get("device_index").map(Value::to_string).unwrap_or_default();
+        let device = match (text("device"), text("device_options"), index.as_str()) {
+            ("", ..) => String::new(),
+            (device, "", "") => format!("{device}: "),
+            (device, "", which) | (device, which, _) => format!("{device}:{which}: "),
         };
         if self.identity.contains_key("case") {
             let bytes = self.identity.get("bytes").and_then(Value::as_u64);
@@ -156,7 +158,7 @@ fn is_bench(row: &Value) -> bool {
     row["group"].is_string() && row["case"].is_string() && row["ns"].is_f64()
 }
 
-/// Returns the fields that tell a result from others of its file.
+/// Returns the fields that distinguish a result from others of its file.
 fn identity(row: &Value, with_device: bool) -> Map<String, Value> {
     let own = if is_replay(row) { &REPLAY[..] } else { &BENCH };
     let device = if with_device { &DEVICE[..] } else { &[] };

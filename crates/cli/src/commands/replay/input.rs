@@ -162,7 +162,10 @@ fn of_recording(imported: Result<Imported, ImportError>, shown: &str) -> Result<
     if imported.trace.events.is_empty() {
         return Err(Failure::Input(format!("{shown}: {}, so there is nothing to replay", import::nothing(&imported))));
     }
-    tell(&format!("note: {shown} is {}; `millpond import` says what its trace has not", imported.format.about()));
+    tell(&format!(
+        "note: {shown} is {}; run `millpond import` to see what the trace leaves out",
+        imported.format.about()
+    ));
     Ok(imported.trace)
 }
 
