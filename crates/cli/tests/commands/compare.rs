@@ -76,6 +76,25 @@ fn results_that_one_file_alone_has_and_other_traces_are_told() {
     assert!(ran.stderr.contains("times without a spread were left out: 2"), "{}", ran.stderr);
 }
 
+#[test]
+fn traces_of_one_name_are_not_equal_runs() {
+    let mut rows = timed(&replayed(&[])[..1], [9.0, 9.0, 9.0]);
+    rows.push(rows[0].clone());
+    rows[1]["trace_digest"] = "0".into();
+    rows[1]["peak_reserved_bytes"] = 1.into();
+    let (ab, ba) = (file("ab.json", &rows), file("ba.json", &[rows[1].clone(), rows[0].clone()]));
+    assert!(run(&["compare", ab.path(), ba.path(), "--json"]).json().is_empty());
+    let mut other = rows.clone();
+    other[1]["peak_reserved_bytes"] = 2.into();
+    let found = run(&["compare", ab.path(), file("other.json", &other).path(), "--json"]).json();
+    assert_eq!((found.len(), &found[0]["a"], &found[0]["b"]), (1, &1.0.into(), &2.0.into()));
+    let mut wild = rows[..1].to_vec();
+    wild[0]["warm_ns_per_event"] = 1e300.into();
+    wild[0]["ns_per_event_by_pass"] = json!([1e300, 1e300, 2e300]);
+    let ran = run(&["compare", file("tame.json", &rows[..1]).path(), file("wild.json", &wild).path()]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+}
+
 /// Devices that differ in their options alone are no runs of one device, whose spread would hide what differs.
 #[test]
 fn devices_with_other_options_in_one_file_are_not_equal_runs() {

@@ -183,7 +183,11 @@ fn recordings_are_known_by_their_content() {
     ] {
         let ran = run(args);
         assert_eq!(ran.code, Some(0), "{args:?}: {}", ran.stderr);
-        assert!(ran.stderr.contains("a.trace is a snapshot of PyTorch; `millpond import` says"), "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("a.trace is a snapshot of PyTorch; run `millpond import` to see"),
+            "{}",
+            ran.stderr
+        );
     }
     let piped = run_on_input(&packed, &["replay", "--device", "sim", "--passes", "0", "-"]);
     assert!(piped.code == Some(0) && piped.stderr.contains("standard input is a snapshot"), "{}", piped.stderr);

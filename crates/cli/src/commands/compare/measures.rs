@@ -78,7 +78,10 @@ impl Measure {
 
     /// Returns a number for readers.
     pub(super) fn shown(&self, value: f64) -> String {
-        let time = |nanos: f64| format_time(std::time::Duration::from_secs_f64(nanos.max(0.0) / 1e9));
+        let time = |nanos: f64| {
+            let time = std::time::Duration::try_from_secs_f64(nanos.max(0.0) / 1e9);
+            time.map_or_else(|_| format!("{nanos:e} ns"), format_time)
+        };
         match self.unit {
             Unit::Bytes => format_bytes(value as u64),
             Unit::Count => format!("{value:.0}"),

@@ -1,6 +1,6 @@
 //! A file of results: lines of JSON, those of one program under one policy together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -68,9 +68,16 @@ impl Results {
         let conditions = conditions(first);
         let devices: Vec<_> = rows.iter().map(|row| DEVICE.map(|key| &row[key])).collect();
         let has_several = devices.iter().any(|device| *device != devices[0]);
+        let mut digests = BTreeMap::<&str, BTreeSet<&str>>::new();
+        for row in &rows {
+            let (trace, digest) = (row["trace"].as_str(), row["trace_digest"].as_str());
+            digests.entry(trace.unwrap_or_default()).or_default().extend(digest);
+        }
+        // Traces of one name in two folders.
+        let has_namesakes = digests.values().any(|digests| digests.len() > 1);
         let (mut groups, mut order, count) = (BTreeMap::<String, Group>::new(), Vec::new(), rows.len());
         for row in rows {
-            let identity = identity(&row, has_several);
+            let identity = identity(&row, has_several, has_namesakes);
             let key = Value::Object(identity.clone()).to_string();
             let group = groups.entry(key.clone()).or_insert_with(|| {
                 order.push(key);
@@ -125,11 +132,12 @@ impl Group {
         self.rows.iter().filter_map(|row| measure.of(row)).collect()
     }
 
-    /// Returns the value in the middle.
+    /// Returns the value in the middle, or the mean of the two there.
     pub(super) fn median(&self, measure: Measure) -> Option<f64> {
         let mut values = self.values(measure);
         values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied()
+        let upper = values.get(values.len() / 2)?;
+        Some(values[(values.len() - 1) / 2].midpoint(*upper))
     }
 
     /// Returns what the results are of, for readers.
@@ -159,10 +167,11 @@ fn is_bench(row: &Value) -> bool {
 }
 
 /// Returns the fields that distinguish a result from others of its file.
-fn identity(row: &Value, with_device: bool) -> Map<String, Value> {
+fn identity(row: &Value, with_device: bool, with_digest: bool) -> Map<String, Value> {
     let own = if is_replay(row) { &REPLAY[..] } else { &BENCH };
     let device = if with_device { &DEVICE[..] } else { &[] };
-    let fields = own.iter().chain(device).filter(|key| !row[**key].is_null());
+    let digest = if with_digest { &["trace_digest"][..] } else { &[] };
+    let fields = own.iter().chain(device).chain(digest).filter(|key| !row[**key].is_null());
     fields.map(|key| ((*key).to_owned(), row[*key].clone())).collect()
 }
 

@@ -17,9 +17,9 @@ use crate::output::progress::Progress;
 const ADVICE: &str = "What to do:";
 
 /// The sentence of a refusal that points at a replay, which is what was made.
-const REPLAY: &str = " Whether another policy has room a replay tells";
+const REPLAY: &str = " A replay of what Allocator::record_history recorded shows";
 
-/// Limits are told in this unit.
+/// Limits are given in this unit.
 const MIB: u64 = 1 << 20;
 
 /// How often the distance to the least limit that is known to fit is halved.
@@ -33,8 +33,8 @@ pub(super) fn without_advice(message: &str) -> String {
 }
 
 /// Returns a sentence with a limit that a program fits in under settings under which it was refused a request within
-/// the limit that was given. It was replayed within that limit. `None` where there was no limit, or the device has not
-/// got enough.
+/// the limit that was given. It was replayed within that limit. `None` where there was no limit, the device has not
+/// got enough, or one replay says nothing of the next.
 ///
 /// # Errors
 ///
@@ -46,6 +46,9 @@ pub(super) fn larger_limit(
     settings: &Settings,
     progress: &Progress,
 ) -> Result<Option<String>, Failure> {
+    if !args.repeats() {
+        return Ok(None);
+    }
     let replay = Replay::new(&program.trace).stopped_by(interrupt::flag());
     let Some(given) = args.limit.map(|limit| limit.bytes(replay.live_peak())) else { return Ok(None) };
     let name = &program.name;
@@ -94,8 +97,9 @@ mod tests {
     #[test]
     fn a_message_keeps_its_facts_and_loses_its_advice() {
         let message = "out of memory on device 0.\n  Reserved: 1 byte live.\n  With this request 2 bytes are asked for \
-                       at one time, no more than the limit allows. Whether another policy has room a replay tells of \
-                       what was recorded.\n  What to do: free buffers, or raise the limit by 64.00 MiB.";
+                       at one time, no more than the limit allows. A replay of what Allocator::record_history \
+                       recorded shows whether another policy has room.\n  What to do: free buffers, or raise the \
+                       limit by 64.00 MiB.";
         assert_eq!(
             without_advice(message),
             "out of memory on device 0.\n  Reserved: 1 byte live.\n  With this request 2 bytes are asked for at one \

@@ -10,7 +10,8 @@ use crate::interrupt;
 use crate::output::progress::Progress;
 
 /// Returns which policies fit a program on a device, if one of those that were replayed refused a request. The others
-/// are replayed like it: with the same limit, passes and work in flight; one pass where a time was given.
+/// are replayed like it: with the same limit, passes and work in flight. `None` where one replay says nothing of the
+/// next.
 ///
 /// # Errors
 ///
@@ -25,6 +26,9 @@ pub(super) fn which(
     let Some(refusing) = replayed.iter().find(|fit| !fit.fits()).map(|fit| fit.settings.clone()) else {
         return Ok(None);
     };
+    if !args.repeats() {
+        return Ok(None);
+    }
     let Program { name, trace, kept } = program;
     let replay = Replay::new(trace).stopped_by(interrupt::flag());
     let limit = args.limit.map(|limit| limit.bytes(replay.live_peak()));
@@ -50,10 +54,15 @@ pub(super) fn which(
 
 impl ReplayArgs {
     /// Returns the arguments of a replay that only shows whether a program fits: with the same passes and work in
-    /// flight, or of one pass where a time was given.
+    /// flight.
     pub(super) fn plain(&self) -> Self {
-        let passes = if self.time.is_some() { 0 } else { self.passes };
-        Self { passes, time: None, touch: false, watch: false, summary: false, snapshot: None, ..self.clone() }
+        Self { touch: false, watch: false, summary: false, snapshot: None, ..self.clone() }
+    }
+
+    /// Returns whether a second replay decides as the first one does. Threads come together in another order each time,
+    /// and in a given time there are as many passes as the host gets done.
+    pub(super) fn repeats(&self) -> bool {
+        self.time.is_none() && self.threads <= 1
     }
 }
 
