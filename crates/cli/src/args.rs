@@ -18,18 +18,8 @@ use crate::commands::replay::{self, ReplayArgs};
 use crate::commands::report::{self, ReportArgs};
 use crate::commands::sameness::{self, SamenessArgs};
 use crate::commands::tune::{self, TuneArgs};
+use crate::headings::OUTPUT;
 use crate::output::{Format, WIDTH, hanging};
-
-/// Where traces come from, on a page of help.
-pub(crate) const INPUT: &str = "Input";
-/// What a command runs on.
-pub(crate) const DEVICE: &str = "Device";
-/// How memory is managed, and how much of it there may be.
-pub(crate) const POLICY: &str = "Policy";
-/// How a program is run.
-pub(crate) const LOAD: &str = "Load";
-/// What is printed and written.
-pub(crate) const OUTPUT: &str = "Output";
 
 /// The widest page of help on a terminal that is wider.
 const WIDEST: usize = 100;

@@ -9,7 +9,7 @@ use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use millpond_trace::{WholeFile, printable};
+use millpond_trace::{TraceError, WholeFile, printable};
 
 use crate::failure::Failure;
 
@@ -289,5 +289,12 @@ mod tests {
         let names = fs::read_dir(&folder).expect("a folder").count();
         assert_eq!(names, 5, "a check leaves nothing");
         fs::remove_dir_all(&folder).expect("our folder");
+    }
+}
+/// Returns the text of an error of a trace. `option` is the one by which a command raises a limit.
+pub(crate) fn advised(error: &TraceError, option: &str) -> String {
+    match error {
+        TraceError::Limit { limit, .. } => format!("{error}: {option} {}=N, or `none`", limit.name()),
+        error => format!("{error}; docs/reference/trace-format.md describes the format"),
     }
 }

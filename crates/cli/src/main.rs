@@ -6,6 +6,7 @@ mod conditions;
 mod devices;
 mod failure;
 mod files;
+mod headings;
 mod interrupt;
 mod names;
 mod output;

@@ -11,9 +11,8 @@ use millpond_trace::{Event, Limits, Trace};
 use serde::Serialize;
 
 use super::name_of;
-use super::replay::advised;
 use crate::failure::Failure;
-use crate::files::{self, Standard, shown};
+use crate::files::{self, Standard, advised, shown};
 use crate::output::{Align, Output, Table};
 use crate::quantity::parse_limits;
 use crate::recognise::{Known, recognised};

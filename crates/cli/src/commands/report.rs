@@ -6,10 +6,10 @@ use clap::value_parser;
 use millpond_trace::Limits;
 
 use super::replay::{LifeArgs, Limit, PatternChoice, ReplayArgs, draw, pattern_help, policy_names, refused};
-use crate::args::{DEVICE, INPUT, LOAD, OUTPUT, POLICY};
 use crate::devices::{DeviceName, SIMULATED};
 use crate::failure::Failure;
 use crate::files::shown;
+use crate::headings::{DEVICE, INPUT, LOAD, OUTPUT, POLICY};
 use crate::output::{Output, WIDTH};
 use crate::quantity::parse_limits;
 

@@ -1,7 +1,7 @@
 //! The arguments of `millpond bench`, and the page that its `--help` prints.
 
-use crate::args::{DEVICE, LOAD};
 use crate::devices::{DeviceName, devices_help};
+use crate::headings::{DEVICE, LOAD};
 
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\

@@ -8,8 +8,8 @@ use millpond_trace::Limits;
 
 use super::life::LifeArgs;
 use super::{Limit, PatternChoice, pattern_help, policy_names, snapshot};
-use crate::args::{DEVICE, INPUT, LOAD, OUTPUT, POLICY};
 use crate::devices::{DeviceName, devices_help};
+use crate::headings::{DEVICE, INPUT, LOAD, OUTPUT, POLICY};
 use crate::output::WIDTH;
 use crate::quantity::parse_limits;
 use crate::quantity::parse_time;

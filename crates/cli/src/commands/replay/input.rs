@@ -10,7 +10,7 @@ use millpond_trace::{Limits, Pattern, Trace, TraceError};
 use crate::commands::import::{self, Ways};
 use crate::commands::name_of;
 use crate::failure::Failure;
-use crate::files::{self, shown};
+use crate::files::{self, advised, shown};
 use crate::names::{closest, suggestion};
 use crate::output::{hanging, tell};
 use crate::recognise::{Known, recognised};
@@ -185,14 +185,6 @@ fn beside(path: &Path) -> Option<PathBuf> {
     names.sort_unstable();
     let meant = closest(name, names.iter().map(String::as_str).filter(|known| *known != name))?;
     Some(path.with_file_name(meant))
-}
-
-/// Returns the error's text. `option` is the one by which a command raises a limit.
-pub(crate) fn advised(error: &TraceError, option: &str) -> String {
-    match error {
-        TraceError::Limit { limit, .. } => format!("{error}: {option} {}=N, or `none`", limit.name()),
-        error => format!("{error}; docs/reference/trace-format.md describes the format"),
-    }
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use clap::ValueEnum;
 use millpond_replay::Vary;
 
 use super::ReplayArgs;
-use crate::args::LOAD;
 use crate::failure::Failure;
+use crate::headings::LOAD;
 use crate::quantity::format_time;
 
 const IN_FLIGHT_HELP: &str = "\

@@ -6,9 +6,9 @@ use clap::value_parser;
 use millpond_replay::tune::Budget;
 use millpond_trace::Limits;
 
-use crate::args::{DEVICE, INPUT, LOAD, OUTPUT, POLICY};
 use crate::commands::replay::{Limit, PatternChoice};
 use crate::devices::{DeviceName, device_help};
+use crate::headings::{DEVICE, INPUT, LOAD, OUTPUT, POLICY};
 use crate::quantity::parse_limits;
 use crate::quantity::parse_time;
 
