@@ -87,3 +87,17 @@ fn no_limit_is_advised_beyond_the_device() {
     tuned.fails(4, &["nothing fits", "are asked for at one time"]);
     assert!(!tuned.stderr.contains("--device"), "{}", tuned.stderr);
 }
+
+/// Threads come together in another order in each replay, and a time has as many passes as the host gets done: what
+/// fitted once says nothing of the next time.
+#[test]
+fn nothing_is_advised_where_replays_differ() {
+    let file = trace("serving_kv");
+    let base = ["replay", "--device", "sim", "--policy", "classic", "--limit", "1.0x", &file];
+    for more in [&["--threads", "2", "--passes", "0"][..], &["--for", "100ms"]] {
+        let ran = run(&[&base[..], more].concat());
+        assert_eq!(ran.code, Some(4), "{more:?}: {}", ran.stderr);
+        let advice = Advice::of(&ran.stderr);
+        assert!(advice.limits.is_empty() && advice.policies.is_empty(), "{more:?}: {}", ran.stderr);
+    }
+}
