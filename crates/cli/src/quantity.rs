@@ -64,8 +64,14 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
 /// Returns a message that names what is accepted if the text is something else.
 pub(crate) fn parse_limits(text: &str) -> Result<Limits, String> {
     let mut limits = Limits::default();
-    let Limits { text_bytes, expansion, events, streams } = &mut limits;
-    let all = &mut [("text_bytes", text_bytes), ("expansion", expansion), ("events", events), ("streams", streams)];
+    let Limits { text_bytes, expansion, events, streams, details } = &mut limits;
+    let all = &mut [
+        ("text_bytes", text_bytes),
+        ("expansion", expansion),
+        ("events", events),
+        ("streams", streams),
+        ("details", details),
+    ];
     set_limits(text, all)?;
     Ok(limits)
 }

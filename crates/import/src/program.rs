@@ -140,7 +140,7 @@ impl Program {
             }
         }
         let header = Header::new(header).unwrap_or_else(|problem| panic!("a header of our own: {problem}"));
-        let trace = Trace { header, events: self.events, streams: self.streams_end };
+        let trace = Trace { header, events: self.events, streams: self.streams_end, ..Trace::default() };
         Imported { trace, format, device, left: self.left }
     }
 }

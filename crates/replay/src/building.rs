@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use millpond::SegmentId;
 use millpond_backend::{Point, StreamId};
-use millpond_trace::{Event, Header, Trace};
+use millpond_trace::{Event, Trace};
 
 /// The place of a block: no two live ones have the same.
 pub(crate) type Place = (SegmentId, u64);
@@ -88,6 +88,6 @@ impl Building {
     }
 
     pub(crate) fn into_trace(self) -> Trace {
-        Trace { header: Header::default(), events: self.events, streams: self.streams }
+        Trace { events: self.events, streams: self.streams, ..Trace::default() }
     }
 }

@@ -91,7 +91,7 @@ pub enum Problem {
         limit: usize,
     },
     /// A line that begins with no event's letter and a space.
-    #[error("unknown event, expected a, f, c, u, m, w, e, t or a comment that begins with `#`")]
+    #[error("unknown event, expected a, f, c, u, m, w, e, t, p, k, n, s, l, i or a comment that begins with `#`")]
     UnknownEvent,
     /// A field that is missing or is not a number.
     #[error("expected {expected} at byte {byte}: decimal digits without a sign or leading zeros, after one space")]
@@ -203,6 +203,42 @@ pub enum Problem {
     /// An event after the line that counts the events.
     #[error("an event follows the line `# end EVENTS`, expected nothing but comments")]
     AfterEnd,
+    /// The text of a frame or a label that is not one.
+    #[error("the text must be UTF-8, without control characters, and have from 1 to {most} bytes")]
+    Text {
+        /// The most bytes.
+        most: usize,
+    },
+    /// A frame, a call stack or a label that was defined before.
+    #[error("this {what} was defined before; each is defined once")]
+    Repeated {
+        /// What was defined.
+        what: &'static str,
+    },
+    /// A frame, a call stack or a label that was never defined.
+    #[error("{what} {number} was not defined before")]
+    NotDefined {
+        /// What is not defined.
+        what: &'static str,
+        /// Its number.
+        number: u64,
+    },
+    /// A time before that of an earlier event.
+    #[error("the time is {micros}, must be from {latest} to 2^64 - 2: time does not run backwards")]
+    Time {
+        /// The time, in microseconds.
+        micros: u64,
+        /// The time before it.
+        latest: u64,
+    },
+    /// A trace of a newer format.
+    #[error("the trace has format {found}, and this reader knows formats up to {known}: use a newer Millpond")]
+    NewerFormat {
+        /// The format of the trace.
+        found: u64,
+        /// The newest format that is known.
+        known: u64,
+    },
     /// A header that is not JSON.
     #[error("the header is not a JSON object: {message}")]
     HeaderJson {

@@ -7,13 +7,13 @@ use std::path::Path;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use crate::Trace;
 use crate::content::Content;
 use crate::error::TraceError;
 use crate::limits::{Limit, Limits};
 use crate::output::WholeFile;
 use crate::parse::Parser;
 use crate::write::TraceWriter;
-use crate::{Event, Trace};
 
 /// The number of bytes that are read at a time.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -119,8 +119,16 @@ impl Trace {
     ///
     /// Returns the errors of [`write`](Trace::write).
     pub fn write_to<W: Write>(&self, out: W) -> Result<W, TraceError> {
-        let mut writer = TraceWriter::new(out, &self.header)?;
-        self.events.iter().try_for_each(|event: &Event| writer.event(event))?;
+        let Self { header, events, details, .. } = self;
+        if details.is_empty() {
+            let mut writer = TraceWriter::new(out, header)?;
+            events.iter().try_for_each(|event| writer.event(event))?;
+            return writer.finish();
+        }
+        let mut writer = TraceWriter::with_details(out, header)?;
+        for (at, event) in events.iter().enumerate() {
+            writer.event_at(event, details.place(at), details)?;
+        }
         writer.finish()
     }
 }

@@ -22,6 +22,12 @@ const SEGMENTS: &str = "segment_addresses";
 /// The name of the promise that the last line counts the events.
 const COUNTED: &str = "counted";
 
+/// The name of the version of the format. Without it, the version is 1.
+const FORMAT: &str = "format";
+
+/// The newest version of the format: 2 has details.
+const FORMAT_KNOWN: u64 = 2;
+
 /// Returns the pairs of whole numbers in a list, or `None` if it is anything else.
 fn pairs(value: &Value) -> Option<Vec<(u64, u64)>> {
     let pair = |pair: &Value| match pair.as_array()?.as_slice() {
@@ -38,9 +44,9 @@ impl Header {
     ///
     /// Returns an error for a value of the wrong kind under a name with a fixed meaning: `workload`, `conf`, `torch`
     /// and `gpu` hold text; `peak_requested`, `peak_allocated`, `peak_active` and `peak_reserved` whole numbers;
-    /// `seconds` a number; `segment_addresses` a list of pairs of whole numbers; `counted`, which is of the text and
-    /// not of the program, and so is left out here, `true`. Returns an error also for values that together are longer,
-    /// as the line that a trace has for them, than the 1 MiB that a line may have.
+    /// `seconds` a number; `segment_addresses` a list of pairs of whole numbers; `counted` is `true`, and `format` 1 or
+    /// 2. Those two are of the text and not of the program, and so are left out here. Returns an error also for values
+    /// that together are longer, as the line that a trace has for them, than the 1 MiB that a line may have.
     pub fn new(values: Map<String, Value>) -> Result<Self, Problem> {
         Self::of_text(values).map(|(header, _)| header)
     }
@@ -70,8 +76,13 @@ impl Header {
             Some(Value::Bool(true)) => true,
             Some(_) => return wrong(COUNTED, "true: the last line is `# end EVENTS`"),
         };
+        match values.remove(FORMAT).map(|value| value.as_u64()) {
+            None | Some(Some(1..=FORMAT_KNOWN)) => {}
+            Some(Some(found @ 1..)) => return Err(Problem::NewerFormat { found, known: FORMAT_KNOWN }),
+            Some(_) => return wrong(FORMAT, "a whole number from 1"),
+        }
         let header = Self { values };
-        let bytes = header.line().len();
+        let bytes = header.line(true).len();
         if bytes > LINE_BYTES_MAX {
             return Err(Problem::HeaderTooLong { bytes, limit: LINE_BYTES_MAX });
         }
@@ -79,9 +90,12 @@ impl Header {
     }
 
     /// Returns the line of a trace that has the values and promises a line at its end, without a line break.
-    pub(crate) fn line(&self) -> String {
+    pub(crate) fn line(&self, has_details: bool) -> String {
         let mut values = self.values.clone();
         values.insert(COUNTED.into(), true.into());
+        if has_details {
+            values.insert(FORMAT.into(), FORMAT_KNOWN.into());
+        }
         format!("# {}", Value::from(values))
     }
 

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod content;
+mod details;
 mod error;
 mod event;
 mod file;
@@ -20,6 +21,7 @@ mod write;
 mod tests;
 
 pub use content::Content;
+pub use details::{Call, Details, FrameId, LabelId, Place, StackId};
 pub use error::{Problem, TraceError};
 pub use event::Event;
 pub use header::Header;
@@ -40,6 +42,8 @@ pub struct Trace {
     pub events: Vec<Event>,
     /// One more than the highest stream number; 0 where no event names a stream.
     pub streams: u32,
+    /// The call stacks, labels and times of the events, as far as they are known.
+    pub details: Details,
 }
 
 impl Trace {
@@ -79,7 +83,7 @@ impl Trace {
 
     /// Returns the same program with every size divided by `divisor` and rounded up to 512 bytes, as allocators round
     /// anyway. This is for devices that are smaller than the one that it was recorded on. The result never ran on
-    /// PyTorch's allocator, so it has no header. Divided by 1 it is the same.
+    /// PyTorch's allocator, so it has no header. Its details are kept. Divided by 1 it is the same.
     ///
     /// # Panics
     ///
@@ -95,6 +99,7 @@ impl Trace {
             Event::Trim { bytes } => Event::Trim { bytes: part(bytes) },
             other => other,
         };
-        Trace { header: Header::default(), events: self.events.iter().map(scaled).collect(), streams: self.streams }
+        let events = self.events.iter().map(scaled).collect();
+        Trace { header: Header::default(), events, streams: self.streams, details: self.details.clone() }
     }
 }

@@ -5,10 +5,10 @@ use std::fmt;
 /// The most that a reader accepts of a trace. A trace that exceeds a limit is a
 /// [`TraceError::Limit`](super::TraceError::Limit) with the line that exceeds it.
 ///
-/// By default a reader holds at most about 400 MiB for the events, and for compressed input no more than some 1500
-/// bytes for each byte that it has read, beyond the first few MiB. Recorded programs are far below these limits: the
-/// largest of the corpus has 670,856 events, 5 streams, and 8 MB of text that is 4.4 times as long as its compressed
-/// form.
+/// By default a reader holds at most about 400 MiB for the events and 700 MiB for their details, and for compressed
+/// input no more than some 1500 bytes for each byte that it has read, beyond the first few MiB. Recorded programs are
+/// far below these limits: the largest of the corpus has 670,856 events, 5 streams, and 8 MB of text that is 4.4 times
+/// as long as its compressed form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// The bytes of decompressed text. The default is 1 GiB.
@@ -20,6 +20,9 @@ pub struct Limits {
     /// The number of different streams. Each takes more than 100 KB of host memory when the trace is replayed. The
     /// default is 1024.
     pub streams: u64,
+    /// The number of frames, call stacks and labels together. Each takes about 100 bytes and, except a stack, its text.
+    /// The default is 4,194,304.
+    pub details: u64,
 }
 
 /// The bytes of text that are accepted whatever they were decompressed from, as long as the other limits allow: 1 MiB.
@@ -27,13 +30,14 @@ pub const FREE_TEXT_BYTES: u64 = 1 << 20;
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { text_bytes: 1 << 30, expansion: 64, events: 1 << 24, streams: 1024 }
+        Self { text_bytes: 1 << 30, expansion: 64, events: 1 << 24, streams: 1024, details: 1 << 22 }
     }
 }
 
 impl Limits {
     /// No limits except those of the format, for input that is trusted.
-    pub const NONE: Limits = Limits { text_bytes: u64::MAX, expansion: u64::MAX, events: u64::MAX, streams: u64::MAX };
+    pub const NONE: Limits =
+        Limits { text_bytes: u64::MAX, expansion: u64::MAX, events: u64::MAX, streams: u64::MAX, details: u64::MAX };
 
     /// Returns the bytes of text that are accepted once `read` bytes were read, and the limit that sets this number.
     pub(crate) fn text_after(&self, read: u64) -> (u64, Limit) {
@@ -54,6 +58,8 @@ pub enum Limit {
     Events,
     /// [`Limits::streams`].
     Streams,
+    /// [`Limits::details`].
+    Details,
 }
 
 impl Limit {
@@ -64,6 +70,7 @@ impl Limit {
             Limit::Expansion => "expansion",
             Limit::Events => "events",
             Limit::Streams => "streams",
+            Limit::Details => "details",
         }
     }
 
@@ -74,6 +81,7 @@ impl Limit {
             Limit::Expansion => "bytes of text for each byte that it was decompressed from",
             Limit::Events => "events",
             Limit::Streams => "different streams",
+            Limit::Details => "frames, call stacks and labels",
         }
     }
 }

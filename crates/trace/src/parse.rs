@@ -6,7 +6,7 @@ use crate::error::{Problem, TraceError, shorten};
 use crate::limits::{Limit, Limits};
 use crate::rules::Rules;
 use crate::text::printable;
-use crate::{Event, Header, Trace};
+use crate::{Event, Header, Place, Trace};
 
 /// The length of the longest line, in bytes. Events are far shorter; a header may be long.
 pub(crate) const LINE_BYTES_MAX: usize = 1 << 20;
@@ -49,6 +49,10 @@ pub(crate) struct Parser {
     points: Names,
     lines: u64,
     end: End,
+    /// What is known of the events that follow.
+    now: Place,
+    /// The latest time so far.
+    latest: u64,
 }
 
 impl Parser {
@@ -61,6 +65,8 @@ impl Parser {
             points: Names::default(),
             lines: 0,
             end: End::NotPromised,
+            now: Place::default(),
+            latest: 0,
         }
     }
 
@@ -79,12 +85,13 @@ impl Parser {
                     if self.end == End::Read {
                         return Err(self.error(&text[..cursor.at - 1], Problem::AfterEnd));
                     }
+                    self.trace.details.push(self.trace.events.len(), self.now);
                     self.trace.events.push(event);
                     self.lines += 1;
                     text = &text[cursor.at..];
                 }
                 outcome => {
-                    // The line is a comment, a mistake, or not complete yet.
+                    // The line is a comment or a detail, a mistake, or not complete yet.
                     let Some(end) = text.iter().position(|byte| *byte == b'\n') else {
                         return if text.len() > LINE_BYTES_MAX {
                             Err(self.error(text, Problem::LineTooLong { limit: LINE_BYTES_MAX }))
@@ -96,6 +103,7 @@ impl Parser {
                     if let Err(problem) = outcome.and_then(|_| self.other(line)) {
                         return Err(self.error(line, problem));
                     }
+                    self.expect_room_for_details()?;
                     self.lines += 1;
                     text = &text[end + 1..];
                 }
@@ -130,11 +138,20 @@ impl Parser {
         Err(TraceError::Limit { limit, most, line: self.lines + 1 })
     }
 
+    /// Checks that the line that was just read, if it adds a detail, stays within the limit of them.
+    fn expect_room_for_details(&self) -> Result<(), TraceError> {
+        let most = self.limits.details;
+        if self.trace.details.stored() <= most {
+            return Ok(());
+        }
+        Err(TraceError::Limit { limit: Limit::Details, most, line: self.lines + 1 })
+    }
+
     fn error(&self, line: &[u8], problem: Problem) -> TraceError {
         TraceError::Line { line: self.lines + 1, text: shorten(line), problem }
     }
 
-    /// Reads a line that is no event: a comment, or the header.
+    /// Reads a line that is no event: a comment, the header, or a detail.
     fn other(&mut self, line: &[u8]) -> Result<(), Problem> {
         match line {
             [] => return Err(Problem::Blank),
@@ -155,10 +172,50 @@ impl Parser {
                 self.end = End::Read;
             }
             [b'#', ..] => {}
-            _ => return Err(Problem::UnknownEvent),
+            [b'p' | b'k' | b'n' | b's' | b'l' | b'i', ..] if self.end == End::Read => {
+                return Err(Problem::AfterEnd);
+            }
+            [b'p', b' ', text @ ..] => self.trace.details.read_frame(text)?,
+            [b'n', b' ', text @ ..] => self.trace.details.read_label(text)?,
+            _ => self.detail(Cursor { text: line, at: 1 })?,
         }
         if line.len() > LINE_BYTES_MAX {
             return Err(Problem::LineTooLong { limit: LINE_BYTES_MAX });
+        }
+        Ok(())
+    }
+
+    /// Reads a detail that has numbers: a call stack, or what is known of the events that follow.
+    fn detail(&mut self, mut cursor: Cursor<'_>) -> Result<(), Problem> {
+        match cursor.text[0] {
+            b'k' => {
+                let frame = cursor.number("a frame's number")?;
+                let caller = cursor.number("a call stack's number")?;
+                cursor.last("`k FRAME CALLER`")?;
+                self.trace.details.read_call(frame, caller)?;
+            }
+            b's' => {
+                let stack = cursor.number("a call stack's number")?;
+                cursor.last("`s STACK`")?;
+                self.now.stack = self.trace.details.read_stack(stack)?;
+            }
+            b'l' => {
+                let label = cursor.number("a label's number")?;
+                cursor.last("`l LABEL`")?;
+                self.now.label = self.trace.details.read_label_number(label)?;
+            }
+            b'i' if cursor.text.len() == 1 => self.now.micros = None,
+            b'i' => {
+                let micros = cursor.number("a time in microseconds")?;
+                cursor.last("`i MICROS`")?;
+                let latest = self.latest;
+                if micros < latest || micros == u64::MAX {
+                    return Err(Problem::Time { micros, latest });
+                }
+                self.latest = micros;
+                self.now.micros = Some(micros);
+            }
+            _ => return Err(Problem::UnknownEvent),
         }
         Ok(())
     }
@@ -303,6 +360,11 @@ impl Cursor<'_> {
         }
         self.at = at;
         Ok(number)
+    }
+
+    /// Checks that the text ends after the last field.
+    fn last(&self, fields: &'static str) -> Result<(), Problem> {
+        if self.at == self.text.len() { Ok(()) } else { Err(Problem::Surplus { byte: self.at, fields }) }
     }
 
     /// Reads the line break after the last field.

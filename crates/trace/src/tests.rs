@@ -103,6 +103,27 @@ fn what_breaks_a_rule_is_refused() {
         ("# {\"counted\":true}\ne\n# end x\n", 3, "Field"),
         ("# {\"counted\":true}\ne\n# end 1\ne\n", 4, "AfterEnd"),
         ("# {\"counted\":1}\ne\n", 1, "HeaderValue"),
+        ("# {\"format\":\"2\"}\ne\n", 1, "HeaderValue"),
+        ("# {\"format\":0}\ne\n", 1, "HeaderValue"),
+        ("# {\"format\":3}\ne\n", 1, "NewerFormat"),
+        ("# {\"counted\":true}\ne\n# end 1\np main\n", 4, "AfterEnd"),
+        ("p\n", 1, "UnknownEvent"),
+        ("p \n", 1, "Text"),
+        ("p a\tb\n", 1, "Text"),
+        ("p main\np main\n", 2, "Repeated"),
+        ("n main\np main\nn main\n", 3, "Repeated"),
+        ("p main\nk 0 0\nk 0 0\n", 3, "Repeated"),
+        ("p main\nk 1 0\n", 2, "NotDefined"),
+        ("p main\nk 0 1\n", 2, "NotDefined"),
+        ("p main\nk 0 18446744073709551615\n", 2, "NotDefined"),
+        ("p main\nk 18446744073709551615 0\n", 2, "NotDefined"),
+        ("p main\nk 0 0 0\n", 2, "Surplus"),
+        ("s 1\n", 1, "NotDefined"),
+        ("l 1\n", 1, "NotDefined"),
+        ("i 7\ni 6\n", 2, "Time"),
+        ("i 7\ni\ni 6\n", 3, "Time"),
+        ("i 18446744073709551615\n", 1, "Time"),
+        ("i x\n", 1, "Field"),
     ];
     for (text, number, rule) in cases {
         match Trace::parse(text.as_bytes()).unwrap_err() {
@@ -321,11 +342,11 @@ fn header_values_of_the_wrong_kind_are_refused() {
 #[test]
 fn a_header_is_as_long_as_a_line_may_be() {
     let header = |conf: String| Header::new([("conf".to_owned(), conf.into())].into_iter().collect());
-    let frame = r##"# {"conf":"","counted":true}"##.len();
+    let frame = r##"# {"conf":"","counted":true,"format":2}"##.len();
     let most = parse::LINE_BYTES_MAX - frame;
     for (text, times) in [("a", most), ("\n", most / 2), ("\u{1}", most / 6), ("é", most / 2)] {
         let longest = header(text.repeat(times)).expect("it fits");
-        let trace = Trace { header: longest, events: vec![Event::EmptyCache], streams: 0 };
+        let trace = Trace { header: longest, events: vec![Event::EmptyCache], streams: 0, ..Trace::default() };
         let written = trace.write_to(Vec::new()).expect("memory takes everything");
         let read = Trace::parse(&written).expect("what was written can be read");
         assert!(read.header == trace.header, "another header was read");
@@ -361,4 +382,61 @@ fn a_scaled_trace_has_smaller_sizes_and_nothing_else_in_it() {
     };
     assert_eq!(sizes(&tenth), [100_352, 512, 512, 512]);
     assert_eq!((tenth.events.len(), tenth.streams), (trace.events.len(), trace.streams));
+}
+
+const DETAILED: &str = "# {\"format\":2}\n\
+    p train.py:40 main\np model.py:12 forward\nk 0 0\nk 1 1\nn weights\ns 1\nl 1\ni 5\na 0 512 0\n\
+    l 0\ns 2\na 1 512 0\ni 9\nf 1\ni\ns 0\nf 0\n";
+
+#[test]
+fn details_hold_for_the_events_that_follow() {
+    let Trace { details, events, .. } = Trace::parse(DETAILED.as_bytes()).unwrap();
+    assert_eq!((events.len(), details.frames().len(), details.calls().len()), (4, 2, 2));
+    let told = |event| {
+        let Place { stack, label, micros } = details.place(event);
+        let frames = stack.map(|stack| details.frames_of(stack).collect::<Vec<_>>().join(" < "));
+        (frames.unwrap_or_default(), label.map_or("", |label| details.label_text(label)).to_owned(), micros)
+    };
+    assert_eq!(told(0), ("train.py:40 main".into(), "weights".into(), Some(5)));
+    assert_eq!(told(1), ("model.py:12 forward < train.py:40 main".into(), String::new(), Some(5)));
+    assert_eq!(told(2), ("model.py:12 forward < train.py:40 main".into(), String::new(), Some(9)));
+    assert_eq!(told(3), (String::new(), String::new(), None));
+}
+
+#[test]
+fn details_are_written_as_they_are_read() {
+    let mut trace = Trace::parse(DETAILED.as_bytes()).unwrap();
+    let text = trace.write_to(Vec::new()).unwrap();
+    assert!(text.starts_with(b"# {\"counted\":true,\"format\":2}\n"), "{}", String::from_utf8_lossy(&text));
+    assert_eq!(Trace::parse(&text).unwrap(), trace);
+    assert_eq!(trace.scaled_down(4).details, trace.details);
+    trace.details = Details::default();
+    let text = String::from_utf8(trace.write_to(Vec::new()).unwrap()).unwrap();
+    assert_eq!(text, "# {\"counted\":true}\na 0 512 0\na 1 512 0\nf 1\nf 0\n# end 4\n");
+}
+
+/// A program that meets its stacks as it runs writes each where it first needs it.
+#[test]
+fn details_are_written_as_they_come() {
+    let mut details = Details::default();
+    let mut writer = TraceWriter::with_details(Vec::new(), &Header::default()).unwrap();
+    for (id, frames) in [["main", "forward"], ["main", "backward"], ["main", "forward"]].into_iter().enumerate() {
+        let place = Place { stack: details.stack(frames), ..Place::default() };
+        let event = Event::Allocate { id: id as u32, bytes: 1, stream: 0 };
+        writer.event_at(&event, place, &details).unwrap();
+        details.push(id, place);
+    }
+    let text = writer.finish().unwrap();
+    assert_eq!(String::from_utf8_lossy(&text).matches("p main").count(), 1);
+    assert_eq!(Trace::parse(&text).unwrap().details, details);
+}
+
+#[test]
+fn the_number_of_details_is_limited() {
+    let read = |details| Trace::from_reader_within(DETAILED.as_bytes(), &Limits { details, ..Limits::NONE });
+    assert_eq!(read(5).unwrap().events.len(), 4);
+    match read(4).unwrap_err() {
+        TraceError::Limit { limit: Limit::Details, most: 4, line: 6 } => {}
+        other => panic!("{other}"),
+    }
 }

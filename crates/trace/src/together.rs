@@ -1,6 +1,6 @@
 //! Several programs as one: in turn, or beside each other.
 
-use crate::{Event, Header, Trace};
+use crate::{Event, Trace};
 
 /// The numbers that a program's blocks and points have in the whole.
 #[derive(Default)]
@@ -48,7 +48,7 @@ impl Whole {
     }
 
     fn into_trace(self, streams: u32) -> Trace {
-        Trace { header: Header::default(), events: self.events, streams }
+        Trace { events: self.events, streams, ..Trace::default() }
     }
 }
 
@@ -57,7 +57,7 @@ impl Trace {
     /// one of them leaves allocated is freed where it ends, in the order of the allocations. Its blocks keep their
     /// order, so that they are numbered from the number of blocks of those before it on.
     ///
-    /// The result never ran on PyTorch's allocator, so it has no header.
+    /// The result never ran on PyTorch's allocator, so it has no header, and no details.
     #[must_use]
     pub fn in_turn(traces: &[Trace]) -> Trace {
         let mut whole = Whole::default();
@@ -81,7 +81,7 @@ impl Trace {
     /// each has had the same part of its events at any time. Emptying the cache and trimming concern them all, as they
     /// do in one process.
     ///
-    /// The result never ran on PyTorch's allocator, so it has no header.
+    /// The result never ran on PyTorch's allocator, so it has no header, and no details.
     #[must_use]
     pub fn beside(traces: &[Trace]) -> Trace {
         let mut whole = Whole::default();

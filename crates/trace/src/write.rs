@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use crate::error::{Problem, TraceError};
 use crate::parse::END;
 use crate::rules::Rules;
-use crate::{Event, Header};
+use crate::{Details, Event, Header, Place};
 
 /// Writes a trace event by event, as plain text.
 ///
@@ -16,17 +16,42 @@ pub struct TraceWriter<W: Write> {
     out: W,
     rules: Rules,
     events: u64,
+    defined: Defined,
+    /// What the text says of the events that follow.
+    now: Place,
+}
+
+/// How many frames, call stacks and labels a text defines so far.
+#[derive(Default)]
+struct Defined {
+    frames: usize,
+    calls: usize,
+    labels: usize,
 }
 
 impl<W: Write> TraceWriter<W> {
-    /// Begins a trace.
+    /// Begins a trace of events alone.
     ///
     /// # Errors
     ///
     /// Returns the writer's error.
-    pub fn new(mut out: W, header: &Header) -> Result<Self, TraceError> {
-        writeln!(out, "{}", header.line()).map_err(TraceError::Write)?;
-        Ok(Self { out, rules: Rules::default(), events: 0 })
+    pub fn new(out: W, header: &Header) -> Result<Self, TraceError> {
+        Self::begin(out, &header.line(false))
+    }
+
+    /// Begins a trace that may have [details](TraceWriter::event_at). Readers of traces without them refuse it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the writer's error.
+    pub fn with_details(out: W, header: &Header) -> Result<Self, TraceError> {
+        Self::begin(out, &header.line(true))
+    }
+
+    fn begin(mut out: W, header: &str) -> Result<Self, TraceError> {
+        writeln!(out, "{header}").map_err(TraceError::Write)?;
+        let (defined, now) = (Defined::default(), Place::default());
+        Ok(Self { out, rules: Rules::default(), events: 0, defined, now })
     }
 
     /// Writes one event. Costs tens of nanoseconds where the writer is buffered.
@@ -38,6 +63,21 @@ impl<W: Write> TraceWriter<W> {
     pub fn event(&mut self, event: &Event) -> Result<(), TraceError> {
         self.check(event).map_err(|problem| TraceError::Event { event: self.events, problem })?;
         self.put(event).map_err(TraceError::Write)?;
+        self.events += 1;
+        Ok(())
+    }
+
+    /// Writes one event with what is known of it, in a trace that was begun with
+    /// [`with_details`](TraceWriter::with_details). The details of all events are the same ones, to which more may be
+    /// added from event to event. Costs what [`event`](TraceWriter::event) does, and for each new frame, call stack and
+    /// label a line.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`event`](TraceWriter::event).
+    pub fn event_at(&mut self, event: &Event, place: Place, details: &Details) -> Result<(), TraceError> {
+        self.check(event).map_err(|problem| TraceError::Event { event: self.events, problem })?;
+        self.place(place, details).and_then(|()| self.put(event)).map_err(TraceError::Write)?;
         self.events += 1;
         Ok(())
     }
@@ -79,6 +119,44 @@ impl<W: Write> TraceWriter<W> {
             Event::EmptyCache => Ok(()),
             Event::Trim { bytes } => Rules::trim(bytes),
         }
+    }
+
+    /// Writes what is new in the details, and what has changed since the event before.
+    fn place(&mut self, place: Place, details: &Details) -> io::Result<()> {
+        if place.stack.is_some() || place.label.is_some() {
+            self.define(details)?;
+        }
+        let (out, now) = (&mut self.out, &mut self.now);
+        if place.stack != now.stack {
+            writeln!(out, "s {}", place.stack.map_or(0, |stack| stack.index() + 1))?;
+        }
+        if place.label != now.label {
+            writeln!(out, "l {}", place.label.map_or(0, |label| label.index() + 1))?;
+        }
+        match place.micros {
+            same if same == now.micros => {}
+            Some(micros) => writeln!(out, "i {micros}")?,
+            None => writeln!(out, "i")?,
+        }
+        *now = place;
+        Ok(())
+    }
+
+    /// Writes the frames, call stacks and labels that were added since the last time.
+    fn define(&mut self, details: &Details) -> io::Result<()> {
+        let Self { out, defined, .. } = self;
+        for text in details.frames().skip(defined.frames) {
+            writeln!(out, "p {text}")?;
+        }
+        for call in details.calls().skip(defined.calls) {
+            writeln!(out, "k {} {}", call.frame.index(), call.caller.map_or(0, |caller| caller.index() + 1))?;
+        }
+        for text in details.labels().skip(defined.labels) {
+            writeln!(out, "n {text}")?;
+        }
+        let (frames, calls, labels) = (details.frames().len(), details.calls().len(), details.labels().len());
+        *defined = Defined { frames, calls, labels };
+        Ok(())
     }
 
     fn put(&mut self, event: &Event) -> io::Result<()> {

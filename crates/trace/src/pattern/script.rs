@@ -93,7 +93,7 @@ impl Script {
             Ok(header) => header,
             Err(problem) => panic!("the header of a pattern is refused: {problem}"),
         };
-        Trace { header, events: self.events, streams: self.streams }
+        Trace { header, events: self.events, streams: self.streams, ..Trace::default() }
     }
 }
 
