@@ -1,10 +1,11 @@
 //! A trace that is being made of what happened to an allocator.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use millpond::SegmentId;
 use millpond_backend::{Point, StreamId};
-use millpond_trace::{Event, Trace};
+use millpond_trace::{Details, Event, Header, Place as At, Trace};
 
 /// The place of a block: no two live ones have the same.
 pub(crate) type Place = (SegmentId, u64);
@@ -18,11 +19,27 @@ pub(crate) struct Building {
     blocks: HashMap<Place, u32>,
     points: HashMap<Point, u32>,
     allocations: u32,
+    details: Details,
+    /// What is known of the events that are added next.
+    now: At,
 }
 
 impl Building {
-    fn push(&mut self, stream: StreamId, event: Event) {
+    /// Says where and when the events happen that are added next: in the innermost frame that is known, under a tag, and
+    /// so long after the beginning.
+    pub(crate) fn at(&mut self, frame: Option<&str>, tag: Option<&str>, time: Duration) {
+        let stack = self.details.stack(frame);
+        let label = tag.map(|tag| self.details.label(tag));
+        self.now = At { stack, label, micros: u64::try_from(time.as_micros()).ok() };
+    }
+
+    fn push_on(&mut self, stream: StreamId, event: Event) {
         self.streams = self.streams.max(stream.0 + 1);
+        self.push(event);
+    }
+
+    fn push(&mut self, event: Event) {
+        self.details.push(self.events.len(), self.now);
         self.events.push(event);
     }
 
@@ -35,27 +52,27 @@ impl Building {
     fn allocate_nowhere(&mut self, bytes: u64, stream: StreamId) -> u32 {
         let id = self.allocations;
         self.allocations += 1;
-        self.push(stream, Event::Allocate { id, bytes: bytes.max(1), stream: stream.0 });
+        self.push_on(stream, Event::Allocate { id, bytes: bytes.max(1), stream: stream.0 });
         id
     }
 
     /// Adds a request that was refused: an allocation that is freed at once.
     pub(crate) fn refused(&mut self, bytes: u64, stream: StreamId) {
         let id = self.allocate_nowhere(bytes, stream);
-        self.events.push(Event::Free { id });
+        self.push(Event::Free { id });
     }
 
     /// Adds a free; nothing for a block that is not known.
     pub(crate) fn free(&mut self, place: Place) {
         if let Some(id) = self.blocks.remove(&place) {
-            self.events.push(Event::Free { id });
+            self.push(Event::Free { id });
         }
     }
 
     /// Adds a use on another stream; nothing for a block that is not known.
     pub(crate) fn used_on(&mut self, place: Place, stream: StreamId) {
         if let Some(&id) = self.blocks.get(&place) {
-            self.push(stream, Event::Use { id, stream: stream.0 });
+            self.push_on(stream, Event::Use { id, stream: stream.0 });
         }
     }
 
@@ -63,7 +80,7 @@ impl Building {
     pub(crate) fn used_until(&mut self, place: Place, point: Point) {
         if let Some(&id) = self.blocks.get(&place) {
             let point = self.point(point);
-            self.events.push(Event::Until { id, point });
+            self.push(Event::Until { id, point });
         }
     }
 
@@ -73,21 +90,21 @@ impl Building {
         let next = self.points.len() as u32;
         let known = *self.points.entry(point).or_insert(next);
         if known == next {
-            self.push(point.stream, Event::Mark { point: next, stream: point.stream.0 });
+            self.push_on(point.stream, Event::Mark { point: next, stream: point.stream.0 });
         }
         known
     }
 
     pub(crate) fn empty_cache(&mut self) {
-        self.events.push(Event::EmptyCache);
+        self.push(Event::EmptyCache);
     }
 
     pub(crate) fn trim(&mut self, bytes: u64) {
         // The format holds no more.
-        self.events.push(Event::Trim { bytes: bytes.min(i64::MAX as u64) });
+        self.push(Event::Trim { bytes: bytes.min(i64::MAX as u64) });
     }
 
     pub(crate) fn into_trace(self) -> Trace {
-        Trace { events: self.events, streams: self.streams, ..Trace::default() }
+        Trace { header: Header::default(), events: self.events, streams: self.streams, details: self.details }
     }
 }

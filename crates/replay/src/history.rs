@@ -1,6 +1,8 @@
 //! Traces of histories: what an allocator remembers of a program, to be replayed under other policies.
 
 use std::collections::HashMap;
+use std::panic::Location;
+use std::time::Duration;
 
 use millpond::BlockState;
 use millpond::history::{Action, Entry, History};
@@ -12,7 +14,8 @@ use crate::building::{Building, Place};
 
 /// Returns a trace of the requests in a history. Replayed under several policies, with the limit of the allocator, it
 /// shows which of them would have served a request that was refused: such a request is in the trace as an allocation
-/// that is freed at once.
+/// that is freed at once. The trace has the time of each entry, the tag, and the place in the program if the history has
+/// it.
 ///
 /// Where older entries are lost, blocks that are freed in the history and not allocated there are allocated at the
 /// beginning. Those that outlive it are not known; [`trace_of_snapshot`] knows them.
@@ -49,11 +52,26 @@ pub fn trace_of_snapshot(snapshot: &Snapshot) -> Trace {
         for block in segment.blocks.iter().filter(|block| block.state == BlockState::ActiveAllocated) {
             let place = (segment.segment, block.offset);
             if !open.contains_key(&place) {
-                before.push((place, block.requested_size, block.stream.unwrap_or(segment.stream)));
+                before.push(Older {
+                    place,
+                    bytes: block.requested_size,
+                    stream: block.stream.unwrap_or(segment.stream),
+                    tag: block.tag.as_deref(),
+                    site: block.site,
+                });
             }
         }
     }
     build(&snapshot.history, before)
+}
+
+/// A block that is older than the first entry of a history.
+struct Older<'a> {
+    place: Place,
+    bytes: u64,
+    stream: StreamId,
+    tag: Option<&'a str>,
+    site: Option<&'static Location<'static>>,
 }
 
 fn place_of(entry: &Entry) -> Option<Place> {
@@ -61,10 +79,11 @@ fn place_of(entry: &Entry) -> Option<Place> {
 }
 
 /// Builds the trace of a history, with blocks that are older than it.
-fn build(history: &History, before: Vec<(Place, u64, StreamId)>) -> Trace {
+fn build(history: &History, before: Vec<Older<'_>>) -> Trace {
     let mut building = Building::default();
     // Those that outlive the history come first: they are the oldest ones.
-    for (place, bytes, stream) in before.into_iter().chain(freed_only(history)) {
+    for Older { place, bytes, stream, tag, site } in before.into_iter().chain(freed_only(history)) {
+        building.at(site.map(ToString::to_string).as_deref(), tag, Duration::ZERO);
         building.allocate(place, bytes, stream);
     }
     history.entries.iter().for_each(|entry| add(&mut building, entry));
@@ -72,6 +91,8 @@ fn build(history: &History, before: Vec<(Place, u64, StreamId)>) -> Trace {
 }
 
 fn add(building: &mut Building, entry: &Entry) {
+    let site = entry.site.map(ToString::to_string);
+    building.at(site.as_deref(), entry.tag.as_deref(), Duration::from_nanos(entry.time_ns));
     match (&entry.action, place_of(entry)) {
         (Action::Alloc, Some(place)) => building.allocate(place, entry.requested, entry.stream),
         (Action::FreeRequested, Some(place)) => building.free(place),
@@ -85,7 +106,7 @@ fn add(building: &mut Building, entry: &Entry) {
 }
 
 /// Returns the blocks that are freed in a history and not allocated there before: they are older than its first entry.
-fn freed_only(history: &History) -> Vec<(Place, u64, StreamId)> {
+fn freed_only(history: &History) -> Vec<Older<'_>> {
     let mut allocated = std::collections::HashSet::new();
     let mut older = Vec::new();
     for entry in &history.entries {
@@ -94,7 +115,7 @@ fn freed_only(history: &History) -> Vec<(Place, u64, StreamId)> {
             Action::Alloc => drop(allocated.insert(place)),
             Action::FreeRequested if !allocated.remove(&place) => {
                 let bytes = if entry.requested > 0 { entry.requested } else { entry.size };
-                older.push((place, bytes, entry.stream));
+                older.push(Older { place, bytes, stream: entry.stream, tag: entry.tag.as_deref(), site: entry.site });
             }
             _ => {}
         }

@@ -1,5 +1,7 @@
 //! Sinks of an allocator's events: the program's requests as a trace, and the core's decisions as a log.
 
+use std::time::Instant;
+
 use millpond::Allocator;
 use millpond::events::{Event as Told, Sink};
 use millpond_backend::Backend;
@@ -9,10 +11,22 @@ use crate::building::Building;
 
 /// Records what a program asks of its allocator, as a trace.
 ///
-/// Costs 24 bytes of host memory for each event and some more for each live block, and a lock that all streams of the
-/// allocator share.
-#[derive(Default)]
-pub struct Recorder(Building);
+/// The trace has the time of each event, and the [tag](millpond::tag()) under which the program allocated. A trace of a
+/// [history](crate::trace_of) also has the place in the program.
+///
+/// Costs 40 bytes of host memory for each event and some more for each live block, a look at the clock, and a lock that
+/// all streams of the allocator share.
+pub struct Recorder {
+    building: Building,
+    began: Instant,
+}
+
+impl Default for Recorder {
+    /// Returns a recorder that counts time from now on.
+    fn default() -> Self {
+        Self { building: Building::default(), began: Instant::now() }
+    }
+}
 
 impl Recorder {
     /// Starts to record an allocator. A recording in progress is dropped.
@@ -23,13 +37,16 @@ impl Recorder {
     /// Ends the recording and returns the trace; `None` if there was no recording. Blocks that were handed out before
     /// the start do not appear in it.
     pub fn finish<B: Backend>(allocator: &Allocator<B>) -> Option<Trace> {
-        allocator.take_sink::<Self>().map(|recorder| recorder.0.into_trace())
+        allocator.take_sink::<Self>().map(|recorder| recorder.building.into_trace())
     }
 }
 
 impl Sink for Recorder {
     fn event(&mut self, event: &Told) {
-        let Self(building) = self;
+        let Self { building, began } = self;
+        // The thread that causes the event makes this call, so the tag in force is that of the event.
+        let tag = millpond::current_tag();
+        building.at(None, tag.as_deref(), began.elapsed());
         match *event {
             Told::Grant { stream, requested, segment, offset, .. } => {
                 building.allocate((segment, offset), requested, stream);

@@ -4,7 +4,7 @@ use millpond::history::Recording;
 use millpond::{Allocator, Error};
 use millpond_replay::{Recorder, trace_of, trace_of_snapshot};
 use millpond_sim::Sim;
-use millpond_trace::{Event, Random, Trace};
+use millpond_trace::{Event, Place, Random, Trace};
 
 const MIB: u64 = 1 << 20;
 
@@ -117,4 +117,38 @@ fn a_replay_tells_which_policy_would_have_served_a_refused_request() {
         })
     };
     assert_eq!(["policy:classic", "policy:paged"].map(would_serve), [false, true]);
+}
+
+/// Returns the label, the innermost frame and the time of each event.
+fn details(trace: &Trace) -> Vec<(Option<&str>, Option<&str>, Option<u64>)> {
+    let told = |at| {
+        let Place { stack, label, micros } = trace.details.place(at);
+        let frame = stack.and_then(|stack| trace.details.frames_of(stack).next());
+        (label.map(|label| trace.details.label_text(label)), frame, micros)
+    };
+    (0..trace.events.len()).map(told).collect()
+}
+
+#[test]
+fn a_trace_says_under_which_tag_where_and_when_a_program_allocated() {
+    let allocator = Allocator::new(Sim::new());
+    let stream = allocator.create_stream().unwrap();
+    allocator.record_history(Recording::all(100));
+    Recorder::start(&allocator);
+    let weights = millpond::with_tag("weights", || stream.allocate(MIB).unwrap());
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    let line = line!() + 1;
+    let plain = stream.allocate(MIB).unwrap();
+    drop((weights, plain));
+    let (recorded, history) = (Recorder::finish(&allocator).unwrap(), trace_of(&allocator.history()));
+    for trace in [&recorded, &history] {
+        let told = details(trace);
+        assert_eq!((told.len(), told[0].0, told[1].0), (4, Some("weights"), None), "{told:?}");
+        assert!(told[1].2.unwrap() >= told[0].2.unwrap() + 2000, "{told:?}");
+        // What is written is read again.
+        let text = trace.write_to(Vec::new()).unwrap();
+        assert_eq!(&Trace::parse(&text).unwrap(), trace);
+    }
+    let site = details(&history)[1].1.map(str::to_owned);
+    assert!(site.as_ref().is_some_and(|site| site.contains(&format!("history.rs:{line}:"))), "{site:?}");
 }
