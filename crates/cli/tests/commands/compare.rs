@@ -77,6 +77,32 @@ fn results_that_one_file_alone_has_and_other_traces_are_told() {
 }
 
 #[test]
+fn totals_of_other_numbers_of_passes_are_not_compared() {
+    let two = timed(&replayed(&[]), [200.0, 100.0, 110.0]);
+    let mut three = two.clone();
+    for row in &mut three {
+        row["passes"] = 3.into();
+        row["all_driver_calls"] = 1_000_000.into();
+    }
+    let (two, three) = (file("two.json", &two), file("three.json", &three));
+    let ran = run(&["compare", two.path(), three.path()]);
+    assert!(ran.stdout.contains("No difference in 2 results"), "{}", ran.stdout);
+    assert!(ran.stderr.contains("gnn under paged: A has 2 passes and B 3, so totals of all passes"), "{}", ran.stderr);
+}
+
+#[test]
+fn times_of_one_run_are_said_to_be() {
+    let rows = timed(&replayed(&[]), [200.0, 100.0, 110.0]);
+    let slower = timed(&rows, [900.0, 900.0, 910.0]);
+    let (a, b) = (file("run-a.json", &rows), file("run-b.json", &slower));
+    let says = "times differ more from run to run than from pass to pass";
+    assert!(run(&["compare", a.path(), b.path()]).stderr.contains(says));
+    let several = |rows: &[Value], name: &str| file(name, &[rows, rows].concat());
+    let (a, b) = (several(&rows, "runs-a.json"), several(&slower, "runs-b.json"));
+    assert!(!run(&["compare", a.path(), b.path()]).stderr.contains(says));
+}
+
+#[test]
 fn traces_of_one_name_are_not_equal_runs() {
     let mut rows = timed(&replayed(&[])[..1], [9.0, 9.0, 9.0]);
     rows.push(rows[0].clone());

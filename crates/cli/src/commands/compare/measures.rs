@@ -61,6 +61,16 @@ pub(super) const OF_BENCH: [Measure; 2] =
     [measure("ns", "time", Unit::Nanos, Noise::Rounds), measure("driver_calls", "calls", Unit::Count, Noise::None)];
 
 impl Measure {
+    /// Returns whether the number is over all passes, so that replays of as many passes alone can be compared.
+    pub(super) fn is_of_all_passes(&self) -> bool {
+        matches!(self.key, "life_peak_reserved_bytes" | "all_driver_calls")
+    }
+
+    /// Returns whether the number is a time, which differs from run to run.
+    pub(super) fn is_time(&self) -> bool {
+        matches!(self.unit, Unit::Nanos | Unit::Micros)
+    }
+
     /// Returns the number in a row, if it has one.
     pub(super) fn of(&self, row: &Value) -> Option<f64> {
         row[self.key].as_f64()

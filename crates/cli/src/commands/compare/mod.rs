@@ -93,21 +93,32 @@ pub(crate) fn run(args: &CompareArgs, output: &mut Output) -> Result<(), Failure
         ("spread", Align::Right),
     ])
     .ranked(&[0, 0, 0, 0, 0, 1]);
-    let (mut matched, mut unknown) = (0, 0);
+    let (mut matched, mut unknown, mut of_one_run) = (0, 0, false);
     for (key, group) in a.groups() {
         let Some(other) = b.group(key) else { continue };
         matched += 1;
         if group.digest() != other.digest() {
             tell(&format!("note: {}: the traces are not the same, as their digests say", group.title()));
         }
-        for measure in group.measures() {
+        let passes = (group.passes(), other.passes());
+        if let (Some(a), Some(b)) = passes
+            && a != b
+        {
+            let title = group.title();
+            tell(&format!("note: {title}: A has {a} passes and B {b}, so totals of all passes are not compared"));
+        }
+        for measure in group.measures().filter(|measure| passes.0 == passes.1 || !measure.is_of_all_passes()) {
             match compared(measure, group, other) {
                 Compared::Alike => {}
                 Compared::Unknown => unknown += 1,
                 Compared::Differs(difference) if output.is_json() => {
                     output.json(&Row { of: group.identity(), only_in: None, difference: Some(difference) });
                 }
-                Compared::Differs(difference) => table.row(cells(group, &difference)),
+                Compared::Differs(difference) => {
+                    of_one_run |=
+                        measure.is_time() && difference.spread > 0.0 && group.rows().len().min(other.rows().len()) == 1;
+                    table.row(cells(group, &difference));
+                }
             }
         }
     }
@@ -139,6 +150,12 @@ pub(crate) fn run(args: &CompareArgs, output: &mut Output) -> Result<(), Failure
         }
     }
     output.text(&text);
+    if of_one_run {
+        tell(
+            "note: a file has one run of a program; times differ more from run to run than from pass to pass. To see by \
+             how much, put several runs into each file: `millpond replay --json ... >> FILE`",
+        );
+    }
     if unknown > 0 {
         tell(&format!(
             "note: times without a spread were left out: {unknown}; results of two warm passes or more have one"

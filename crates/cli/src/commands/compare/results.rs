@@ -16,6 +16,9 @@ use crate::files::{self, shown};
 /// compared.
 const REPLAY: [&str; 9] = ["trace", "policy", "conf", "limit_bytes", "scale", "threads", "in_flight", "vary", "keep"];
 
+/// Those of them that are settings, as a title names them where they differ.
+const SETTINGS: [&str; 7] = ["conf", "limit_bytes", "scale", "threads", "in_flight", "vary", "keep"];
+
 /// The fields of a measurement that do.
 const BENCH: [&str; 3] = ["group", "case", "bytes"];
 
@@ -34,6 +37,8 @@ pub(super) struct Results {
 /// The results of one program under one policy: more than one where a file has several runs.
 pub(super) struct Group {
     identity: Map<String, Value>,
+    /// The settings in which it differs from other groups of the file, for readers.
+    settings: String,
     rows: Vec<Value>,
 }
 
@@ -81,10 +86,11 @@ impl Results {
             let key = Value::Object(identity.clone()).to_string();
             let group = groups.entry(key.clone()).or_insert_with(|| {
                 order.push(key);
-                Group { identity, rows: Vec::new() }
+                Group { identity, settings: String::new(), rows: Vec::new() }
             });
             group.rows.push(row);
         }
+        name_settings(&mut groups);
         Ok(Self { groups, order, count, conditions })
     }
 
@@ -121,6 +127,11 @@ impl Group {
         self.rows.first()?["trace_digest"].as_str()
     }
 
+    /// Returns how many passes its replays have; the most, where they differ.
+    pub(super) fn passes(&self) -> Option<u64> {
+        self.rows.iter().filter_map(|row| row["passes"].as_u64()).max()
+    }
+
     /// Returns what can be compared.
     pub(super) fn measures(&self) -> impl Iterator<Item = Measure> {
         let all: &[Measure] = if self.rows.iter().any(is_replay) { &OF_REPLAY } else { &OF_BENCH };
@@ -154,7 +165,32 @@ impl Group {
             let bytes = bytes.map_or(String::new(), |bytes| format!(", {}", format_bytes(bytes)));
             return format!("{device}{}: {}{bytes}", text("group"), text("case"));
         }
-        format!("{device}{} under {}", text("trace"), text("policy"))
+        format!("{device}{} under {}{}", text("trace"), text("policy"), self.settings)
+    }
+}
+
+/// Gives each group of a replay the settings in which the groups of its program and policy differ.
+fn name_settings(groups: &mut BTreeMap<String, Group>) {
+    let program = |group: &Group| ["trace", "policy"].map(|key| group.identity.get(key).cloned());
+    let mut found = BTreeMap::<String, BTreeMap<&str, BTreeSet<String>>>::new();
+    let value = |group: &Group, key: &str| match group.identity.get(key) {
+        None => "none".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) if key.ends_with("_bytes") => value.as_u64().map_or_else(|| value.to_string(), format_bytes),
+        Some(value) => value.to_string(),
+    };
+    for group in groups.values() {
+        let settings = found.entry(format!("{:?}", program(group))).or_default();
+        for key in SETTINGS {
+            settings.entry(key).or_default().insert(value(group, key));
+        }
+    }
+    for group in groups.values_mut() {
+        let settings = &found[&format!("{:?}", program(group))];
+        let differ = SETTINGS.iter().filter(|key| settings[**key].len() > 1);
+        let named =
+            |key: &&str| format!(", {} {}", key.trim_end_matches("_bytes").replace('_', " "), value(group, key));
+        group.settings = differ.map(named).collect();
     }
 }
 
@@ -201,6 +237,20 @@ mod tests {
         let two = Results::parse(format!("{ROW}\n{other}\n").as_bytes()).unwrap_or_else(|what| panic!("{what}"));
         let titles: Vec<_> = two.groups().map(|(_, group)| group.title()).collect();
         assert_eq!(titles, ["x: a under paged", "y: a under paged"]);
+    }
+
+    #[test]
+    fn a_title_names_the_settings_in_which_results_differ() {
+        let with = |more: &str| ROW.replace('}', &format!(",{more}}}"));
+        let (one, two) = (with("\"limit_bytes\":2097152"), with("\"in_flight\":200"));
+        let results = Results::parse(format!("{one}\n{two}\n").as_bytes()).unwrap_or_else(|what| panic!("{what}"));
+        let titles: Vec<_> = results.groups().map(|(_, group)| group.title()).collect();
+        assert_eq!(
+            titles,
+            ["a under paged, limit 2.00 MiB, in flight none", "a under paged, limit none, in flight 200"]
+        );
+        let alone = Results::parse(one.as_bytes()).unwrap_or_else(|what| panic!("{what}"));
+        assert_eq!(alone.groups().map(|(_, group)| group.title()).collect::<Vec<_>>(), ["a under paged"]);
     }
 
     #[test]
