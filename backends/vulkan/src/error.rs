@@ -21,8 +21,8 @@ pub enum VulkanError {
     },
     /// The loader is older than the functions that are called.
     #[error(
-        "the Vulkan loader knows Vulkan {version}, and 1.2 is needed; update it (libvulkan1 on Debian, vulkan-loader \
-         on Fedora)"
+        "the Vulkan loader supports Vulkan {version}, and 1.2 is needed; update it (libvulkan1 on Debian, \
+         vulkan-loader on Fedora)"
     )]
     OldLoader {
         /// The newest version that it knows.
@@ -36,8 +36,8 @@ pub enum VulkanError {
     },
     /// The loader finds no driver, or no driver has a device.
     #[error(
-        "the Vulkan loader finds no device ({reason}); install the driver of your GPU, or mesa-vulkan-drivers for one \
-         in software, and look whether VK_DRIVER_FILES names a file that is not there"
+        "the Vulkan loader finds no device ({reason}); install the driver of your GPU, or mesa-vulkan-drivers for a \
+         software device, and check that the files in VK_DRIVER_FILES exist"
     )]
     NoDriver {
         /// The reason, as far as the loader reports it.
@@ -52,7 +52,7 @@ pub enum VulkanError {
         count: usize,
     },
     /// The validation layer was asked for and is not installed.
-    #[error("the layer VK_LAYER_KHRONOS_validation is not there; install vulkan-validationlayers, or open without it")]
+    #[error("VK_LAYER_KHRONOS_validation is not installed; install vulkan-validationlayers, or leave validation off")]
     NoValidation,
     /// The device lacks something that this backend cannot do without.
     #[error("{device} (Vulkan {version}) lacks {missing}; update the driver or choose another device")]
@@ -75,7 +75,7 @@ pub enum VulkanError {
         available: String,
     },
     /// No queue was chosen, or the device has none of the kind that was.
-    #[error("no queue to open: name one at least of {available}")]
+    #[error("no queue was named; name at least one of {available}")]
     NoQueues {
         /// The queues that the device has.
         available: String,
@@ -89,7 +89,7 @@ pub enum VulkanError {
         index: u32,
     },
     /// Buffers were to have usages that need a feature or an extension with which the device is not opened.
-    #[error("buffers of class {} cannot have {refused:?}: leave out all but {allowed:?}", class.0)]
+    #[error("buffers of class {} cannot have the usages {refused:?}; only {allowed:?} is allowed", class.0)]
     Usage {
         /// The class.
         class: ClassId,
@@ -99,7 +99,7 @@ pub enum VulkanError {
         allowed: vk::BufferUsageFlags,
     },
     /// No memory type of the device fits the class.
-    #[error("no memory type serves class {} ({location}) for buffers of {usage:?}; ask for fewer usages", class.0)]
+    #[error("no memory type serves class {} ({location}) for buffers with {usage:?}; request fewer usages", class.0)]
     NoMemoryType {
         /// The class.
         class: ClassId,
@@ -117,7 +117,7 @@ pub enum VulkanError {
         class: ClassId,
     },
     /// The request is larger than the largest segment, however much memory is left.
-    #[error("out of memory: {asked} bytes asked in one piece, {max} is the device's most; ask for several")]
+    #[error("out of memory: {asked} bytes requested in one piece, and the device allows {max}; request several")]
     TooLarge {
         /// Bytes of the request.
         asked: u64,
@@ -126,8 +126,8 @@ pub enum VulkanError {
     },
     /// The device allows no more allocations, however small.
     #[error(
-        "out of memory: the device allows {max} allocations at a time, of which {own} are Millpond's and {engine} the \
-         engine's, as far as it has said; use larger segments or pages"
+        "out of memory: the device allows {max} allocations at a time, and Millpond has {own} and the \
+         engine {engine}, as far as it has announced them; use larger segments or pages"
     )]
     TooMany {
         /// `maxMemoryAllocationCount`.
@@ -139,7 +139,7 @@ pub enum VulkanError {
         engine: u64,
     },
     /// Too few addresses are left for the range.
-    #[error("out of addresses: {asked} bytes asked, {free} of {total} free; release ranges first")]
+    #[error("out of addresses: {asked} bytes requested, {free} of {total} free; release ranges first")]
     AddressSpace {
         /// Bytes of the request.
         asked: u64,
@@ -159,8 +159,8 @@ pub enum VulkanError {
     /// The driver could not end a stream's command buffer. What was recorded there through the device since the last
     /// submit is lost: unlike after other errors of a submit, the next one does not make up for it.
     #[error(
-        "vkEndCommandBuffer failed: {result:?}; what the stream has recorded since its last submit is lost: record it \
-         again"
+        "vkEndCommandBuffer failed: {result:?}; commands recorded on the stream since its last submit are lost: \
+         record them again"
     )]
     NotRecorded {
         /// The result of the call.
@@ -170,7 +170,7 @@ pub enum VulkanError {
     #[error("the Vulkan device is lost; drop everything made from it and open it again")]
     Lost,
     /// A descriptor cannot begin at this offset.
-    #[error("a storage buffer at offset {offset}, which is no multiple of {alignment}: bind from an aligned offset")]
+    #[error("the offset {offset} of a storage buffer is not a multiple of {alignment}; bind from an aligned offset")]
     DescriptorOffset {
         /// The offset in the segment at which it begins.
         offset: u64,
@@ -178,7 +178,7 @@ pub enum VulkanError {
         alignment: u64,
     },
     /// The range is longer than a shader may access through one storage buffer.
-    #[error("a storage buffer of {bytes} bytes, {max} is the device's most (maxStorageBufferRange): bind parts")]
+    #[error("a storage buffer of {bytes} bytes exceeds the limit of {max} (maxStorageBufferRange); bind parts")]
     DescriptorTooLarge {
         /// The length of the range.
         bytes: u64,

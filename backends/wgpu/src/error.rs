@@ -12,16 +12,15 @@ use thiserror::Error;
 pub enum WgpuError {
     /// No adapter was found.
     #[error(
-        "no adapter was found for {backends:?}: install the driver of your GPU, or a software one (Vulkan: Mesa's \
-         lavapipe, in Debian the packages mesa-vulkan-drivers and libvulkan1), or enable another of this crate's \
-         features"
+        "no adapter was found for {backends:?}: install the driver of your GPU or a software device (Mesa's lavapipe \
+         for Vulkan: mesa-vulkan-drivers and libvulkan1 on Debian), or enable another feature of this crate"
     )]
     NoAdapter {
         /// The interfaces that were asked for.
         backends: wgpu::Backends,
     },
     /// No adapter has this number.
-    #[error("adapter {index} was asked for, and there are {count}: choose one from 0 to {}", count - 1)]
+    #[error("there is no adapter {index} among {count}; choose one from 0 to {}", count - 1)]
     NoSuchAdapter {
         /// The number asked for.
         index: usize,
@@ -29,7 +28,7 @@ pub enum WgpuError {
         count: usize,
     },
     /// The adapter gave no device.
-    #[error("the adapter {adapter} gave no device: {source}")]
+    #[error("the adapter {adapter} created no device: {source}")]
     NoDevice {
         /// The adapter's name.
         adapter: String,
@@ -37,7 +36,7 @@ pub enum WgpuError {
         source: wgpu::RequestDeviceError,
     },
     /// The driver has too little memory left.
-    #[error("out of memory: {asked} bytes asked by {call}, and the driver refused; release segments first")]
+    #[error("out of memory: the driver refused {asked} bytes to {call}; release segments first")]
     OutOfMemory {
         /// The call that requested the memory.
         call: &'static str,
@@ -57,7 +56,7 @@ pub enum WgpuError {
     },
     /// The adapter cannot serve segments of the Vulkan backend.
     #[cfg(feature = "vulkan-segments")]
-    #[error("{adapter} cannot have Vulkan's segments: it lacks {missing}; leave vulkan_segments off")]
+    #[error("{adapter} does not support Vulkan's segments: it lacks {missing}; leave vulkan_segments off")]
     NoVulkanSegments {
         /// The adapter's name.
         adapter: String,
@@ -65,7 +64,7 @@ pub enum WgpuError {
         missing: &'static str,
     },
     /// The request is larger than the largest buffer, however much memory is left.
-    #[error("out of memory: {asked} bytes asked in one segment, {max} is the most (max_buffer_size); ask for several")]
+    #[error("out of memory: {asked} bytes requested in one segment, and max_buffer_size is {max}; request several")]
     TooLarge {
         /// Bytes of the request.
         asked: u64,
@@ -73,7 +72,7 @@ pub enum WgpuError {
         max: u64,
     },
     /// The device is lost.
-    #[error("the device is lost ({reason}); open it anew")]
+    #[error("the device is lost ({reason}); open it again")]
     Lost {
         /// The reason that wgpu gave for the loss.
         reason: String,
@@ -103,7 +102,7 @@ pub enum WgpuError {
     Planned(#[from] Planned),
     /// The binding is longer than a shader may access through one binding.
     #[error(
-        "a binding of {bytes} bytes is over the device's limit of {max} (max_storage_buffer_binding_size); bind parts"
+        "a binding of {bytes} bytes exceeds the device's limit of {max} (max_storage_buffer_binding_size); bind parts"
     )]
     BindingTooLarge {
         /// Bytes of the binding.
@@ -112,7 +111,7 @@ pub enum WgpuError {
         max: u64,
     },
     /// A stream was asked to wait for work that may never be submitted.
-    #[error("{point} was not submitted: the newest tick submitted there is {submitted}; submit that stream first")]
+    #[error("{point} was not submitted: the newest submitted tick is {submitted}; submit that stream first")]
     NotSubmitted {
         /// The point.
         point: Point,

@@ -21,7 +21,7 @@ pub enum Misuse {
         streams: usize,
     },
     /// The request is for 0 bytes.
-    #[error("{call} of 0 bytes; ask for at least one")]
+    #[error("{call} of 0 bytes; request at least one")]
     Empty {
         /// The call.
         call: &'static str,
@@ -41,7 +41,7 @@ pub enum Misuse {
         class: ClassId,
     },
     /// A size, an offset or an address is not a multiple of what it must be a multiple of.
-    #[error("{call}: {}{value} is no multiple of {}{multiple}; round it", the(*what), the(*multiple_is))]
+    #[error("{call}: {}{value} is not a multiple of {}{multiple}; round it", the(*what), the(*multiple_is))]
     Misaligned {
         /// The call.
         call: &'static str,
@@ -55,7 +55,7 @@ pub enum Misuse {
         multiple_is: Option<&'static str>,
     },
     /// The operation reaches beyond the end of its segment.
-    #[error("{}{bytes} bytes at offset {offset} leave {}", prefix(*call), segment(*role, *segment_bytes))]
+    #[error("{}{bytes} bytes at offset {offset} do not fit {}", prefix(*call), segment(*role, *segment_bytes))]
     OutOfRange {
         /// The call, where the backend names it.
         call: Option<&'static str>,
@@ -85,7 +85,7 @@ pub enum Misuse {
         bytes: u64,
     },
     /// A segment was passed where the call needs a range of addresses.
-    #[error("the segment {segment} is no range: it has memory of its own and nothing can be mapped there")]
+    #[error("the segment {segment} is not a range: it has its own memory, and nothing can be mapped there")]
     NotARange {
         /// The segment.
         segment: Named,
@@ -258,10 +258,10 @@ fn segment(role: Option<Role>, bytes: u64) -> String {
 fn foreign(own: u64, other: u64, remedy: Remedy) -> String {
     match remedy {
         Remedy::AskOwner => {
-            format!("the segment is of device {other}, and this is device {own}; ask the device that owns it")
+            format!("the segment belongs to device {other}, and this is device {own}; call the device that owns it")
         }
         Remedy::CopyThroughHost(kind) => {
-            format!("the segment is of {kind} device {other}, not of device {own}; copy through the host")
+            format!("the segment belongs to {kind} device {other}, not to device {own}; copy through the host")
         }
         Remedy::DownloadAndUpload(kind) => {
             format!("the segment belongs to {kind} device {other}, not to {own}; download and upload instead")
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn requests_are_named_with_their_numbers_and_what_to_do() {
-        says(Misuse::Empty { call: "reserve" }, "reserve of 0 bytes; ask for at least one");
+        says(Misuse::Empty { call: "reserve" }, "reserve of 0 bytes; request at least one");
         says(Misuse::NoPages { class: ClassId(1) }, "class 1 has no virtual memory; use class 0");
         let missing = Some("no memory pools");
         says(
@@ -301,9 +301,9 @@ mod tests {
     fn a_number_that_is_no_multiple_is_named_as_the_backend_has_it() {
         let misaligned =
             |what, multiple_is| Misuse::Misaligned { call: "fill", what, value: 5, multiple: 4, multiple_is };
-        says(misaligned(None, None), "fill: 5 is no multiple of 4; round it");
-        says(misaligned(None, Some("granularity")), "fill: 5 is no multiple of the granularity 4; round it");
-        says(misaligned(Some("offset"), None), "fill: the offset 5 is no multiple of 4; round it");
+        says(misaligned(None, None), "fill: 5 is not a multiple of 4; round it");
+        says(misaligned(None, Some("granularity")), "fill: 5 is not a multiple of the granularity 4; round it");
+        says(misaligned(Some("offset"), None), "fill: the offset 5 is not a multiple of 4; round it");
         assert_eq!(Misuse::if_misaligned("fill", 8, 4, None), Ok(()));
         assert_eq!(Misuse::if_misaligned("fill", 5, 4, None), Err(misaligned(None, None)));
     }
@@ -314,14 +314,14 @@ mod tests {
             assert_eq!(Misuse::if_outside(offset, bytes, 100), Ok(()), "{bytes} at {offset}");
         }
         for (offset, bytes) in [(0, 101), (101, 0), (u64::MAX, 2), (2, u64::MAX)] {
-            let text = format!("{bytes} bytes at offset {offset} leave a segment of 100 bytes");
+            let text = format!("{bytes} bytes at offset {offset} do not fit a segment of 100 bytes");
             says(Misuse::if_outside(offset, bytes, 100).expect_err("it leaves"), &text);
         }
         let out = |call, role| Misuse::OutOfRange { call, role, offset: 9, bytes: 2, segment_bytes: 10 };
-        says(out(Some("copy"), None), "copy: 2 bytes at offset 9 leave a segment of 10 bytes");
+        says(out(Some("copy"), None), "copy: 2 bytes at offset 9 do not fit a segment of 10 bytes");
         says(
             out(None, Some(Role { name: "source", device: 1 })),
-            "2 bytes at offset 9 leave the source, a segment of 10 bytes on device 1; stay within it",
+            "2 bytes at offset 9 do not fit the source, a segment of 10 bytes on device 1; stay within it",
         );
     }
 
@@ -336,7 +336,7 @@ mod tests {
             Misuse::AlreadyMapped { address, bytes },
             "16 bytes at address 0x1000 are mapped already; unmap them first",
         );
-        let own = "is no range: it has memory of its own and nothing can be mapped there";
+        let own = "is not a range: it has its own memory, and nothing can be mapped there";
         says(Misuse::NotARange { segment: Named::Address(address) }, &format!("the segment at address 0x1000 {own}"));
         says(Misuse::NotARange { segment: Named::Bytes(bytes) }, &format!("the segment of 16 bytes {own}"));
         says(
@@ -354,11 +354,11 @@ mod tests {
         let foreign = |remedy| Misuse::Foreign { call: "copy", own: 0, other: 1, remedy };
         says(
             foreign(Remedy::AskOwner),
-            "copy: the segment is of device 1, and this is device 0; ask the device that owns it",
+            "copy: the segment belongs to device 1, and this is device 0; call the device that owns it",
         );
         says(
             foreign(Remedy::CopyThroughHost("Vulkan")),
-            "copy: the segment is of Vulkan device 1, not of device 0; copy through the host",
+            "copy: the segment belongs to Vulkan device 1, not to device 0; copy through the host",
         );
         says(
             foreign(Remedy::DownloadAndUpload("wgpu")),

@@ -64,7 +64,7 @@ pub enum Error<E: BackendError> {
     #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
     /// A request for more bytes than any device has.
-    #[error("a request for {requested} bytes: the most that can be asked for is 2^60 - 1 (1 EiB)")]
+    #[error("{requested} bytes were requested, and the most is 2^60 - 1 (1 EiB)")]
     TooLarge {
         /// The requested size, in bytes.
         requested: u64,
@@ -102,8 +102,8 @@ pub enum Error<E: BackendError> {
     NoStreams,
     /// A cache of page-locked memory has set the stream aside for its own use.
     #[error(
-        "{stream} is set aside by a cache of page-locked memory, which relies on it that no work is put there; use \
-         another stream, such as one that `create_stream` opens"
+        "{stream} is set aside by a cache of page-locked memory, which needs it free of other work; use another \
+         stream, such as one that `create_stream` opens"
     )]
     SetAside {
         /// The stream.
@@ -155,8 +155,8 @@ pub enum Error<E: BackendError> {
     },
     /// The bytes are not all inside the buffer.
     #[error(
-        "{bytes} bytes at offset {offset} leave a buffer of {len} bytes: offsets count from its start, and what was \
-         asked for counts, not the rounded block; allocate as many bytes as you use"
+        "{bytes} bytes at offset {offset} do not fit a buffer of {len} bytes, the requested length; the rounded block \
+         does not count, so allocate as many bytes as you use"
     )]
     OutOfRange {
         /// The offset at which the bytes begin, from the start of the buffer.
@@ -171,8 +171,8 @@ pub enum Error<E: BackendError> {
     View(#[from] ViewError),
     /// The host asked for memory that the device may still use.
     #[error(
-        "the device may still use the buffer: {point} is not over, its stream is at tick {reached}; wait for the \
-         buffer, or take another one"
+        "the device may still use the buffer: {point} is not reached, and its stream is at tick {reached}; wait for \
+         the buffer, or use another one"
     )]
     InUse {
         /// The point that covers the use.
@@ -392,8 +392,8 @@ impl OutOfMemory {
         let l = &r.ledger;
         write!(
             f,
-            "\n  Reserved: {} live, {} rounding, {} ready, {} waiting for points, {} free behind the work of other \
-             streams, {} stranded beside blocks in use.",
+            "\n  Reserved: {} live, {} rounding, {} ready, {} waiting for points, {} free after the work of \
+             other streams, {} stranded next to blocks in use.",
             format_bytes(l.live_bytes),
             format_bytes(l.rounding_bytes),
             format_bytes(l.ready_bytes),
@@ -413,8 +413,8 @@ impl OutOfMemory {
             let bytes = format_bytes(bytes);
             write!(
                 f,
-                "\n  Addresses: the driver has no {bytes} of them in a row to map pages at, so what is free in several \
-                 places cannot be joined. Each stream of each pool takes some: use fewer of them."
+                "\n  Addresses: the driver has no contiguous {bytes} of them to map pages at, so free pieces cannot be \
+                 joined. Each stream of each pool takes some: use fewer of them."
             )?;
         }
         for (at, holder) in self.explanation.holders.iter().enumerate() {
@@ -432,9 +432,7 @@ impl OutOfMemory {
         let r = &self.report;
         match r.waiting_frees {
             0 if r.reserved_bytes == 0 => "Nothing is reserved.".into(),
-            0 if r.allocated_bytes == r.reserved_bytes => {
-                "Nothing is cached: all of it is in the program's hands.".into()
-            }
+            0 if r.allocated_bytes == r.reserved_bytes => "Nothing is cached: the program holds all of it.".into(),
             0 => "Nothing is free.".into(),
             waiting => format!("Nothing is free: {} are freed, and wait for the device.", format_bytes(waiting)),
         }
@@ -512,11 +510,10 @@ impl OutOfMemory {
             let beyond = format_bytes(beyond);
             return write!(
                 f,
-                "\n  With this request {asked} are asked for at one time, {beyond} more than {whose}: no policy has \
-                 room."
+                "\n  With this request {asked} must be live at once, {beyond} more than {whose}: no policy has room."
             );
         }
-        write!(f, "\n  With this request {asked} are asked for at one time, no more than {whose}.")?;
+        write!(f, "\n  With this request {asked} must be live at once, no more than {whose}.")?;
         match self.explanation.is_recorded {
             true => Ok(()),
             false => f.write_str(
@@ -547,7 +544,7 @@ impl OutOfMemory {
             return "free buffers of the pool, or have its source supply more.".into();
         }
         if missing == 0 {
-            return "try again, or free buffers: idle pages suffice, but other threads were at them, or there are no \
+            return "try again, or free buffers: enough pages are idle, but other threads had them, or there are no \
                     addresses left to map them at."
                 .into();
         }

@@ -88,12 +88,12 @@ impl Fits {
             (Some((only, [])), _) => format!("Of the policies, {only} alone fits in {within}"),
             (Some((last, others)), _) => format!("Of the policies, {} and {last} fit in {within}", others.join(", ")),
             (None, Some(limit)) if self.live_peak > limit => format!(
-                "No policy fits in {within}: {} are asked for at one time, {} more",
+                "No policy fits in {within}: {} must be live at once, {} more",
                 format_bytes(self.live_peak),
                 format_bytes(self.live_peak - limit)
             ),
             (None, _) => {
-                format!("No policy fits in {within}, though no more than {} are live", format_bytes(self.live_peak))
+                format!("No policy fits in {within}, although at most {} are live", format_bytes(self.live_peak))
             }
         }
     }

@@ -125,4 +125,4 @@ def ipc_is_off_where_the_environment_says_so() -> None:
     said = child("x = torch.ones(1000, device='cuda')\n"
                  "try:\n    x.untyped_storage()._share_cuda_()\nexcept RuntimeError as error:\n    print(error)",
                  {"TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC": "0"})
-    expect("for this process alone" in said and "policy:classic" in said, said)
+    expect("cannot be shared" in said and "policy:classic" in said, said)

@@ -57,7 +57,7 @@ pub enum CudaError {
     },
     /// The driver is too old for this backend.
     #[error(
-        "the driver is for CUDA {}.{}, {}.{} is the oldest that will do; update the NVIDIA driver",
+        "the driver supports CUDA {}.{}, and {}.{} or newer is needed; update the NVIDIA driver",
         found.0, found.1, needed.0, needed.1
     )]
     DriverTooOld {
@@ -67,7 +67,7 @@ pub enum CudaError {
         needed: (u32, u32),
     },
     /// There is no such device.
-    #[error("no CUDA device {ordinal}: the driver lists {count}, from 0; look at nvidia-smi and CUDA_VISIBLE_DEVICES")]
+    #[error("no CUDA device {ordinal}: the driver lists {count}, from 0; check nvidia-smi and CUDA_VISIBLE_DEVICES")]
     NoDevice {
         /// The device that was asked for.
         ordinal: usize,
@@ -93,7 +93,7 @@ pub enum CudaError {
         class: ClassId,
     },
     /// The request is larger than what this machine can address.
-    #[error("out of memory: {asked} bytes asked in one piece, {max} is the most; ask for several")]
+    #[error("out of memory: {asked} bytes requested in one piece, and {max} is the most; request several")]
     TooLarge {
         /// Bytes of the request.
         asked: u64,
@@ -144,7 +144,7 @@ pub enum CudaError {
         code: Code,
     },
     /// The stream belongs to another context.
-    #[error("the stream belongs to another context than that of device {ordinal}; register it with its own device")]
+    #[error("the stream does not belong to the context of device {ordinal}; register it with its own device")]
     ForeignStream {
         /// This device.
         ordinal: usize,
@@ -174,7 +174,7 @@ pub enum CudaError {
         stream: StreamId,
     },
     /// The pages of the device cannot be given to other processes.
-    #[error("the pages of device {device} are for this process alone: {}", if *supported {
+    #[error("the pages of device {device} cannot be shared with other processes: {}", if *supported {
         "open it with CudaBuilder::shareable_pages(true)"
     } else {
         "the device or its driver cannot share pages as file descriptors; send a copy through the host"
@@ -186,7 +186,7 @@ pub enum CudaError {
         supported: bool,
     },
     /// The memory does not lie in pages, or does not in those of this device.
-    #[error("{address:#x} is not in pages of device {device}; memory of cuMemAlloc is shared with cuIpcGetMemHandle")]
+    #[error("{address:#x} is not in pages of device {device}; share memory of cuMemAlloc with cuIpcGetMemHandle")]
     NotInPages {
         /// The device.
         device: usize,
@@ -195,8 +195,8 @@ pub enum CudaError {
     },
     /// The driver made no file descriptor of a page.
     #[error(
-        "{call}: the page of {bytes} bytes at {address:#x} has no file descriptor: {code}; each page that is shared \
-         keeps one open, so look at the limit on open files (ulimit -n)"
+        "{call}: the page of {bytes} bytes at {address:#x} has no file descriptor: {code}; each shared page keeps \
+         one open, so check the limit on open files (ulimit -n)"
     )]
     NotExported {
         /// The call.
@@ -210,8 +210,8 @@ pub enum CudaError {
     },
     /// The driver refused a page of another process.
     #[error(
-        "{call}: the file descriptor {descriptor} is no page of {bytes} bytes that device {device} can have: {code}; \
-         pass descriptors that another process exported for a device of this machine, with the sizes of its pages"
+        "{call}: the file descriptor {descriptor} is not a page of {bytes} bytes that device {device} can import: \
+         {code}; pass descriptors that another process exported on this machine, with the sizes of its pages"
     )]
     NotImported {
         /// The call.

@@ -12,7 +12,7 @@ pub(crate) mod calls;
 #[non_exhaustive]
 pub enum SimError {
     /// The class has too few bytes left.
-    #[error("out of memory: {asked} bytes asked, {free} of {total} free; release segments or pages first")]
+    #[error("out of memory: {asked} bytes requested, {free} of {total} free; release segments or pages first")]
     OutOfMemory {
         /// Bytes of the request.
         asked: u64,
@@ -22,7 +22,7 @@ pub enum SimError {
         total: u64,
     },
     /// The request is larger than the largest segment, however much memory is left.
-    #[error("out of memory: {asked} bytes asked in one segment, {max} is the most; ask for several")]
+    #[error("out of memory: {asked} bytes requested in one segment, and {max} is the most; request several")]
     TooLarge {
         /// Bytes of the request.
         asked: u64,
@@ -30,7 +30,7 @@ pub enum SimError {
         max: u64,
     },
     /// Too few addresses are left for the range.
-    #[error("out of addresses: {asked} bytes asked, {free} of {total} free; release ranges first")]
+    #[error("out of addresses: {asked} bytes requested, {free} of {total} free; release ranges first")]
     AddressSpace {
         /// Bytes of the request.
         asked: u64,
@@ -40,7 +40,7 @@ pub enum SimError {
         total: u64,
     },
     /// The addresses of memory that was to be adopted are not free.
-    #[error("the {bytes} bytes at {address:#x} overlap a segment, or end above 2^56: adopt what lies elsewhere")]
+    #[error("the {bytes} bytes at {address:#x} overlap a segment, or end above 2^56: adopt memory at other addresses")]
     Occupied {
         /// The first address.
         address: u64,
@@ -48,7 +48,7 @@ pub enum SimError {
         bytes: u64,
     },
     /// The device is lost: [`Sim::kill`](crate::Sim::kill) was called or a planned fault lost it.
-    #[error("the device is lost; make a new one")]
+    #[error("the device is lost; create a new one")]
     Lost,
     /// The test planned this failure.
     #[error(transparent)]

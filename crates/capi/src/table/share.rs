@@ -39,7 +39,7 @@ fn cuda(pond: &Pond) -> Result<&Cuda, Failure> {
 #[cold]
 fn refused(error: CudaError) -> Failure {
     if let CudaError::NotShareable { device, supported: true } = error {
-        let text = format!("the pages of device {device} are for this process alone: {SHARES_PAGES} is 0; unset it");
+        let text = format!("the pages of device {device} cannot be shared: {SHARES_PAGES} is 0; unset it");
         return Failure::new(Code::Unsupported, text);
     }
     error.into()

@@ -84,7 +84,7 @@ fn no_limit_is_advised_beyond_the_device() {
     ran.fails(4, &["No policy fits in 1024.00 MiB"]);
     assert!(!ran.stderr.contains("--limit "), "{}", ran.stderr);
     let tuned = run(&["tune", "--budget", "5", "--device", "sim:bytes=2GiB", &trace("prefetch")]);
-    tuned.fails(4, &["nothing fits", "are asked for at one time"]);
+    tuned.fails(4, &["nothing fits", "must be live at once"]);
     assert!(!tuned.stderr.contains("--device"), "{}", tuned.stderr);
 }
 

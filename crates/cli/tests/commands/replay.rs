@@ -335,7 +335,7 @@ fn where_a_policy_refuses_it_is_told_which_would_have_fitted() {
     assert_eq!(["classic", "expandable", "direct", "paged"].map(code), [Some(4), Some(0), Some(0), Some(0)]);
 
     let none = run(&["replay", "--device", "sim", "--limit", "0.5x", "--passes", "0", &trace("gnn")]);
-    let expected = "No policy fits in 3.06 GiB: 6.11 GiB are asked for at one time, 3.06 GiB more:";
+    let expected = "No policy fits in 3.06 GiB: 6.11 GiB must be live at once, 3.06 GiB more:";
     assert!(none.stderr.contains(expected), "{}", none.stderr);
     let allowed = run(&[&args[..], &["--allow-oom"]].concat());
     assert_eq!((allowed.code, allowed.stderr.contains("Of the policies")), (Some(0), false), "{}", allowed.stderr);

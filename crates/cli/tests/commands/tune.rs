@@ -132,5 +132,5 @@ fn wrong_usage_is_refused_with_what_is_right() {
     run(&["tune", "--device", "smi"]).fails(2, &["did you mean `sim`?"]);
     run(&["tune", &corpus("traces/gnm.trace.gz")]).fails(2, &["gnn.trace.gz`?"]);
     let small = run(&["tune", "--budget", "20", "--device", "sim:bytes=64MiB"]);
-    small.fails(4, &["nothing fits the device's memory", "are asked for at one time"]);
+    small.fails(4, &["nothing fits the device's memory", "must be live at once"]);
 }

@@ -6,8 +6,8 @@
 pub enum ViewError {
     /// The range leaves the elements.
     #[error(
-        "elements {start} to {end} of {len}: a range begins where it ends or before, and ends at {len}, which is what \
-         was asked for and not the rounded block"
+        "elements {start} to {end} are not a range within {len} elements, the requested length; the rounded block \
+         does not count"
     )]
     Range {
         /// The first element.
@@ -18,7 +18,7 @@ pub enum ViewError {
         len: u64,
     },
     /// The bytes are no whole number of elements.
-    #[error("{bytes} bytes are no whole number of elements of {element_bytes} bytes; take a slice that is one first")]
+    #[error("{bytes} bytes are not a whole number of elements of {element_bytes} bytes; take a slice that is")]
     Size {
         /// The number of bytes.
         bytes: u64,
@@ -26,7 +26,7 @@ pub enum ViewError {
         element_bytes: u64,
     },
     /// The first byte is not aligned for the elements.
-    #[error("the bytes begin {over} bytes behind a multiple of {alignment}, at which the elements have to begin")]
+    #[error("the bytes start {over} bytes past a multiple of {alignment}; the elements must start on one")]
     Alignment {
         /// The alignment of the elements, in bytes.
         alignment: u64,
@@ -34,7 +34,7 @@ pub enum ViewError {
         over: u64,
     },
     /// The host has another number of elements than the range, or one range another than the other.
-    #[error("{given} elements for a range of {len}; take a slice with as many elements as are moved")]
+    #[error("{given} elements for a range of {len}; take a slice of the same length")]
     Length {
         /// The number of elements that were given.
         given: u64,

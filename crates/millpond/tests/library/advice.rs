@@ -87,7 +87,7 @@ fn where_more_is_asked_for_than_there_may_be_no_policy_has_room() {
         let stream = allocator.create_stream().unwrap();
         let _live = stream.allocate(40 * MIB).unwrap();
         let text = refusal(&stream, 30 * MIB).to_string();
-        let expected = "With this request 70.00 MiB are asked for at one time, 6.00 MiB more than the limit allows: no \
+        let expected = "With this request 70.00 MiB must be live at once, 6.00 MiB more than the limit allows: no \
                         policy has room.";
         assert!(text.contains(expected), "{conf}: {text}");
         let (_, allocator) = open(Sim::builder().total_bytes(64 * MIB), conf);
@@ -117,10 +117,7 @@ fn of_other_policies_nothing_is_said_that_a_replay_would_have_to_tell() {
         let (allocator, stream, _kept) = pieces(conf, 4 << 30, Some(80 * MIB));
         let error = refusal(&stream, 40 * MIB);
         let text = error.to_string();
-        assert!(
-            text.contains("70.00 MiB are asked for at one time, no more than the limit allows. A replay of"),
-            "{text}"
-        );
+        assert!(text.contains("70.00 MiB must be live at once, no more than the limit allows. A replay of"), "{text}");
         assert!(text.contains("record_history") && advice(&error).contains("raise the limit by"), "{text}");
         allocator.set_limit(Some(80 * MIB + raised_by(&error).unwrap()));
         assert!(stream.allocate(40 * MIB).is_ok(), "{text}");
@@ -153,7 +150,7 @@ fn what_waits_for_the_device_is_not_called_live() {
             drop(buffer);
             let error = refusal(&stream, 100 * MIB);
             let text = error.to_string();
-            assert!(!text.contains("program's hands"), "{conf}: {text}");
+            assert!(!text.contains("the program holds"), "{conf}: {text}");
             if conf != "policy:paged" {
                 assert!(text.contains("Nothing is free: 256.00 MiB are freed, and wait for the device."), "{text}");
             }
@@ -173,7 +170,7 @@ fn what_waits_for_the_device_is_not_called_live() {
     let stream = allocator.create_stream().unwrap();
     assert!(refusal(&stream, 65 * MIB).to_string().contains("Nothing is reserved."));
     let _all = stream.allocate(64 * MIB).unwrap();
-    assert!(refusal(&stream, MIB).to_string().contains("Nothing is cached: all of it is in the program's hands."));
+    assert!(refusal(&stream, MIB).to_string().contains("Nothing is cached: the program holds all of it."));
 }
 
 #[test]
@@ -254,7 +251,7 @@ fn what_others_have_of_a_device_is_not_the_limits_fault() {
         sim.set_others(70 * MIB);
         let error = refusal(&stream, 60 * MIB);
         assert!(advice(&error).contains("in the programs that share the device"), "{conf}: {error}");
-        assert!(!error.to_string().contains("asked for at one time") && raised_by(&error).is_none(), "{conf}: {error}");
+        assert!(!error.to_string().contains("must be live at once") && raised_by(&error).is_none(), "{conf}: {error}");
         sim.set_others(0);
         assert!(stream.allocate(60 * MIB).is_ok());
     }

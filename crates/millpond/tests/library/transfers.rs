@@ -71,8 +71,8 @@ fn transfers_end_with_what_was_asked_for() {
         }
     }
     let text = stream.upload(&buffer, 16, &[0]).unwrap_err().to_string();
-    let expected = "1 bytes at offset 16 leave a buffer of 16 bytes: offsets count from its start, and what was asked \
-                    for counts, not the rounded block; allocate as many bytes as you use";
+    let expected = "1 bytes at offset 16 do not fit a buffer of 16 bytes, the requested length; the rounded \
+                    block does not count, so allocate as many bytes as you use";
     assert_eq!(text, expected);
     stream.fill(&buffer, 0, 16, 4).unwrap();
     stream.fill(&buffer, 16, 0, 4).unwrap();

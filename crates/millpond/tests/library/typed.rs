@@ -62,7 +62,7 @@ fn lengths_are_those_that_were_asked_for() {
     assert!(matches!(error, Error::View(ViewError::Length { given: 5, len: 4 })), "{error}");
     assert_eq!(seen, [0.0; 5], "nothing was read");
     let error = stream.upload_elements(&buffer, &[0.0; 3]).unwrap_err();
-    assert_eq!(error.to_string(), "3 elements for a range of 4; take a slice with as many elements as are moved");
+    assert_eq!(error.to_string(), "3 elements for a range of 4; take a slice of the same length");
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn where_more_is_asked_for_than_is_allowed_none_fits() {
     let fits = which_policies_fit(&allocator.snapshot(), Sim::new).expect("replays");
     assert!(fits.best().is_none() && fits.policies.len() >= 5, "{fits}");
     let text = fits.to_string();
-    let expected = "No policy fits in 64.00 MiB: 72.00 MiB are asked for at one time, 8.00 MiB more:";
+    let expected = "No policy fits in 64.00 MiB: 72.00 MiB must be live at once, 8.00 MiB more:";
     assert!(text.starts_with(expected), "{text}");
     drop(held);
 }

@@ -87,7 +87,7 @@ pub(super) fn larger_limit(
         return Ok(None);
     }
     let more = format_bytes((enough * MIB).saturating_sub(given));
-    Ok(Some(format!("{name} under {policy}: fits with --limit {enough}MiB, {more} more, as a replay with it shows")))
+    Ok(Some(format!("{name} under {policy}: fits with --limit {enough}MiB, {more} more, as a replay shows")))
 }
 
 #[cfg(test)]
@@ -96,14 +96,14 @@ mod tests {
 
     #[test]
     fn a_message_keeps_its_facts_and_loses_its_advice() {
-        let message = "out of memory on device 0.\n  Reserved: 1 byte live.\n  With this request 2 bytes are asked for \
-                       at one time, no more than the limit allows. A replay of what Allocator::record_history \
+        let message = "out of memory on device 0.\n  Reserved: 1 byte live.\n  With this request 2 bytes must be live \
+                       at once, no more than the limit allows. A replay of what Allocator::record_history \
                        recorded shows whether another policy has room.\n  What to do: free buffers, or raise the \
                        limit by 64.00 MiB.";
         assert_eq!(
             without_advice(message),
-            "out of memory on device 0.\n  Reserved: 1 byte live.\n  With this request 2 bytes are asked for at one \
-             time, no more than the limit allows."
+            "out of memory on device 0.\n  Reserved: 1 byte live.\n  With this request 2 bytes must be live at once, \
+             no more than the limit allows."
         );
     }
 }

@@ -184,7 +184,7 @@ impl Row {
                 format!("without a cache it reserves {}, and no limit below that can do", format_bytes(bytes))
             }
             // No other device was tried.
-            None => format!("{} are asked for at one time", format_bytes(self.live_peak)),
+            None => format!("{} must be live at once", format_bytes(self.live_peak)),
         };
         format!("{}: nothing fits {within}: it ran out of memory under all of {tried} settings; {remedy}", self.name)
     }
