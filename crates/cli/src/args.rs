@@ -40,14 +40,14 @@ Exit codes:
 
 const EXAMPLES: &str = "\
 Examples:
-  millpond replay                             a trace that is built in
+  millpond replay                             the built-in trace
   millpond replay --compare *.trace.gz        policies side by side
-  millpond report snapshot.pickle -o a.html   a page on what memory was for
+  millpond report snapshot.pickle -o a.html   a page that shows memory use
   millpond tune train.trace.gz                the settings that suit a program
-  millpond import snapshot.pickle -o a.trace  a trace of PyTorch's history
+  millpond import snapshot.pickle -o a.trace  a trace from PyTorch's history
   millpond diff before.pickle after.pickle    what grew between two snapshots
-  millpond devices --json                     what there is, for a program
-  millpond completions bash                   complete all of this in the shell";
+  millpond devices --json                     the devices, for a program
+  millpond completions bash                   completion for the shell";
 
 /// Millpond, a caching allocator for GPU memory: replay traces, list devices, check recordings.
 #[derive(Debug, Parser)]
@@ -56,10 +56,10 @@ pub(crate) struct Args {
     /// How results are printed on standard output
     #[arg(long, global = true, value_enum, default_value_t = Format::Text, help_heading = OUTPUT)]
     pub(crate) format: Format,
-    /// The same as --format json: one JSON value a line
+    /// The same as --format json: one JSON value per line
     #[arg(long, global = true, conflicts_with = "format", help_heading = OUTPUT)]
     pub(crate) json: bool,
-    /// Print tables with all of their columns, however wide; else they fit 80 columns, or the terminal
+    /// Print every column of a table; otherwise tables fit the terminal, or 80 columns
     #[arg(long, global = true, help_heading = OUTPUT)]
     pub(crate) wide: bool,
     #[command(subcommand)]
@@ -69,13 +69,13 @@ pub(crate) struct Args {
 /// The command to run.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List every backend with its devices, their memory and what they can do; say what is missing and why
+    /// List every backend with its devices, their memory and abilities, and say what is missing and why
     #[command(after_help = format!("{}\n\n{EXIT_CODES}", devices::HELP))]
     Devices,
     /// Replay recorded traces and print what was reserved, what was live and what it cost
     #[command(after_help = format!("{}\n\n{EXIT_CODES}", replay::help()))]
     Replay(ReplayArgs),
-    /// Make a trace of a recording of another tool: PyTorch's snapshots, logs of RMM and STAlloc, lifetimes
+    /// Convert a recording of another tool into a trace: PyTorch's snapshots, logs of RMM and STAlloc, lifetimes
     #[command(after_help = format!("{}\n\n{EXIT_CODES}", import::HELP))]
     Import(ImportArgs),
     /// Compare two snapshots of PyTorch: what grew, what shrank, and who allocated it
@@ -90,16 +90,16 @@ pub(crate) enum Command {
     /// Replay recordings of PyTorch's allocator on the simulated device and compare every operation
     #[command(after_help = format!("{}\n\n{EXIT_CODES}", golden::HELP))]
     Golden(GoldenArgs),
-    /// Measure a device: its driver, the cache on top of it, streams, pages, transfers, and others who allocate
+    /// Measure a device: its driver, the cache on top of it, streams, pages, transfers, and other allocators
     #[command(after_help = format!("{}\n\n{EXIT_CODES}", bench::HELP))]
     Bench(BenchArgs),
-    /// Run the same programs on several devices and on the simulated one, and compare all that they led to
+    /// Run the same programs on several devices and on the simulated one, and compare every decision
     #[command(after_help = format!("{}\n\n{EXIT_CODES}", sameness::HELP))]
     Sameness(SamenessArgs),
     /// Run the suite that every backend must pass
     #[command(after_help = format!("{}\n\n{EXIT_CODES}", conformance::HELP))]
     Conformance(ConformanceArgs),
-    /// Search the policies and settings under which a recorded program reserves little and seldom calls its driver
+    /// Search for policies and settings with which a recorded program reserves little and rarely calls its driver
     #[command(after_help = format!("{}\n\n{EXIT_CODES}", tune::HELP))]
     Tune(TuneArgs),
     /// Print the script that completes this command's arguments in a shell

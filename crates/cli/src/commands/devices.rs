@@ -18,14 +18,13 @@ const INDENT: usize = 2;
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\
 Pass the name on the left to --device. A backend without devices is listed with the reason and what to do about it. \
-Some drivers write to standard error by themselves when they are loaded: Mesa, for instance, where XDG_RUNTIME_DIR \
-is not set.
+Some drivers write to standard error when they are loaded: Mesa, for example, if XDG_RUNTIME_DIR is not set.
 
 Examples:
   millpond devices
   millpond devices --json | jq -r 'select(.available) | .device'
-                                 the names alone
-  millpond devices 2>/dev/null   without what drivers write";
+                                 only the names
+  millpond devices 2>/dev/null   without messages of drivers";
 
 /// Lists all backends with their devices. A backend without devices is a result, not a failure.
 pub(crate) fn run(output: &mut Output) -> Result<(), Failure> {
@@ -59,7 +58,7 @@ fn describe(device: &Device, output: &Output) -> String {
     let style = output.style();
     let mut memory = Table::new(&[("class", Align::Left), ("total", Align::Right), ("free", Align::Right)]);
     for (class, budget) in device.caps.classes.iter().zip(&device.budgets) {
-        let free = budget.map_or("not told".into(), |budget| format_bytes(budget.free_bytes));
+        let free = budget.map_or("unknown".into(), |budget| format_bytes(budget.free_bytes));
         memory.row(vec![class.name.clone(), format_bytes(class.total_bytes), free]);
     }
     let in_use = device.budgets.first().copied().flatten().map(in_use);
@@ -84,7 +83,7 @@ fn in_use(budget: BudgetInfo) -> Table {
     let usage = Usage::new(&budget, 0);
     let mut table = Table::new(&[("in use", Align::Left), ("", Align::Right)]);
     let parts = usage.parts().into_iter().filter(|&(name, _)| name != "reserved here");
-    parts.chain([("in all", usage.used_bytes())]).for_each(|(name, bytes)| {
+    parts.chain([("total", usage.used_bytes())]).for_each(|(name, bytes)| {
         table.row(vec![name.into(), format_bytes(bytes)]);
     });
     table
@@ -131,12 +130,12 @@ fn capabilities(caps: &Caps) -> [(&'static str, String); 9] {
     [
         ("reuse on the home stream", reuse),
         ("ticks are closed", closing.into()),
-        ("giving a segment back", release.into()),
+        ("releasing a segment", release.into()),
         ("virtual memory", pages),
         ("device-side waits", or_missing(caps.stream_wait, "the host waits where streams meet")),
         ("host addresses", or_missing(caps.host_memory, "no class can be touched by the host")),
         ("fills and copies", or_missing(caps.transfer, "bytes are moved by the application's own work")),
-        ("free memory is told", or_missing(caps.budget, "set a limit where others use the device too")),
+        ("reports free memory", or_missing(caps.budget, "set a limit where others use the device too")),
         ("default policy", format!("{}: {}", default_policy(caps).name(), why_default(caps))),
     ]
 }
@@ -149,15 +148,15 @@ fn default_policy(caps: &Caps) -> Policy {
 fn why_default(caps: &Caps) -> &'static str {
     match caps.pages {
         None => "paged falls back to it, as there is no virtual memory",
-        Some(pages) if !pages.aliasing => "free memory is used where it lies, and cannot be gathered",
-        Some(pages) if pages.alias_reuse == Reuse::AfterDone => "free memory is gathered once its last use is over",
+        Some(pages) if !pages.aliasing => "free memory is reused in place and cannot be joined",
+        Some(pages) if pages.alias_reuse == Reuse::AfterDone => "free memory is joined after its last use is done",
         Some(pages) if pages.alias_reuse == Reuse::AfterSubmit => {
-            "free memory is gathered once its last use was submitted"
+            "free memory is joined after its last use is submitted"
         }
         Some(_) if !caps.stream_wait || caps.closing == Closing::Submit => {
-            "free memory is gathered at once on its stream, for another one when its last use is over"
+            "free memory is joined at once for its stream, and for others after its last use is done"
         }
-        Some(_) => "free memory is gathered at once, for another stream behind a device-side wait if need be",
+        Some(_) => "free memory is joined at once, for another stream after a device-side wait",
     }
 }
 
@@ -307,11 +306,11 @@ mod tests {
         let ordered = |alias_reuse| Some(PageCaps { alias_reuse, ..PageCaps::new(2 << 20) });
         let cases = [
             (None, true, "classic", "no virtual memory"),
-            (pages(false), true, "paged", "cannot be gathered"),
-            (pages(true), false, "paged", "for another one when its last use is over"),
-            (pages(true), true, "paged", "behind a device-side wait"),
-            (ordered(Reuse::AfterSubmit), true, "paged", "once its last use was submitted"),
-            (ordered(Reuse::AfterDone), true, "paged", "once its last use is over"),
+            (pages(false), true, "paged", "cannot be joined"),
+            (pages(true), false, "paged", "for others after its last use is done"),
+            (pages(true), true, "paged", "after a device-side wait"),
+            (ordered(Reuse::AfterSubmit), true, "paged", "after its last use is submitted"),
+            (ordered(Reuse::AfterDone), true, "paged", "joined after its last use is done"),
         ];
         for (pages, stream_wait, policy, reason) in cases {
             let sim = Sim::builder().pages(pages).stream_wait(stream_wait).build();

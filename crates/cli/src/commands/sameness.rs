@@ -21,9 +21,9 @@ use crate::output::{Align, Output, Table};
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\
 Every program runs on each device and on a simulated one with the same memory and pages. Decisions, layouts and all \
-statistics are compared, byte for byte; what the device's pace could change is taken out by waiting for it. Equal \
-digests are equal runs, on any machine. Sizes are divided by a power of two where the smallest device asks for it. A \
-policy that needs virtual memory is left out on devices without any.
+statistics are compared, byte for byte. The host waits for the device, so that its pace changes nothing. Equal digests \
+mean equal runs, on any machine. Sizes are divided by a power of two if the smallest device needs it. Policies that \
+need virtual memory are left out on devices without it.
 
 Examples:
   millpond sameness --device cuda:0 --device vulkan:0 *.trace.gz
@@ -39,7 +39,7 @@ pub(crate) struct SamenessArgs {
     #[arg(long = "device", value_name = "DEVICE", required = true)]
     #[arg(value_parser = DeviceName::One, hide_possible_values = true)]
     pub(crate) devices: Vec<String>,
-    /// Compare this number of made-up programs as well
+    /// Also compare this number of synthetic programs
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seeds: u64,
     /// Print the table in Markdown

@@ -22,7 +22,7 @@ const ASYNC_MAX: u64 = 10_000;
 fn nothing(error: &CudaError) -> Found {
     // The backend's errors name the remedy behind a semicolon.
     let text = with_causes(error);
-    let (why, remedy) = text.split_once("; ").unwrap_or((&text, "look at nvidia-smi, and update the NVIDIA driver"));
+    let (why, remedy) = text.split_once("; ").unwrap_or((&text, "check nvidia-smi, and update the NVIDIA driver"));
     Found::Nothing { why: why.into(), remedy: remedy.into() }
 }
 
@@ -47,7 +47,7 @@ fn driver() -> Option<String> {
 fn facts(info: &DeviceInfo) -> Vec<Fact> {
     let yes_or_no = |has: bool| if has { "yes" } else { "no" }.to_string();
     let (major, minor) = info.compute;
-    let driver = driver().unwrap_or_else(|| "not told".into());
+    let driver = driver().unwrap_or_else(|| "unknown".into());
     let peers: Vec<String> = info.peers.iter().map(|peer| format!("cuda:{peer}")).collect();
     vec![
         ("kind", "a GPU".into()),

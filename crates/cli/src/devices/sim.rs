@@ -11,13 +11,13 @@ use crate::failure::Failure;
 
 impl Choice for SimOptions {
     const HELP: &'static str = "\
-The simulated device, sim, takes options, here with what they are unless given:
+The simulated device, sim, takes options (defaults in parentheses):
   bytes=SIZE: its memory (an H200's 139.80 GiB)
   reuse=in-order|after-done: when freed memory serves its stream again (in-order)
   pages=SIZE|none: granularity of its virtual memory (2MiB)
   cost=h200|h200-vulkan|free: what driver calls cost on its clock (h200)
   completion=at-once|random:SEED: when queued work is done (at-once)
-  contents=kept|none: whether what is written is kept (kept)";
+  contents=kept|none: whether written bytes are kept (kept)";
 
     fn find() -> Found {
         Found::Devices(vec![Ok(Device::of("sim", &Self::default().open()))])

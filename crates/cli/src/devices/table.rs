@@ -176,7 +176,7 @@ pub(crate) fn device_help() -> String {
     };
     format!(
         "The device: NAME or NAME:KEY=VALUE,... as `millpond devices` lists them. Without it, the first GPU, by \
-         {preferred}; devices in software are used only by name\n{sections}"
+         {preferred}; software devices are used only if named\n{sections}"
     )
 }
 
@@ -213,10 +213,7 @@ impl TypedValueParser for DeviceName {
 
 /// Returns the page on devices of a command that takes several.
 pub(crate) fn devices_help() -> String {
-    format!(
-        "{}\n\nSeveral, with commas between them, are taken in turn; `{ALL}` is every device that there is",
-        device_help()
-    )
+    format!("{}\n\nSeparate several with commas; `{ALL}` is every device", device_help())
 }
 
 impl Target {

@@ -38,8 +38,8 @@ fn facts(info: &DeviceInfo) -> Vec<Fact> {
         PhysicalDeviceType::DISCRETE_GPU => "a GPU with memory of its own",
         PhysicalDeviceType::INTEGRATED_GPU => "a GPU that shares the host's memory",
         PhysicalDeviceType::VIRTUAL_GPU => "a virtual GPU",
-        PhysicalDeviceType::CPU => "software: used only where it is named",
-        _ => "not told",
+        PhysicalDeviceType::CPU => "software: used only if named",
+        _ => "unknown",
     };
     let mut facts = vec![
         ("kind", kind.to_string()),
@@ -91,7 +91,7 @@ fn open(options: &VulkanOptions) -> Result<Vulkan, Failure> {
 impl Choice for VulkanOptions {
     const HELP: &'static str = "\
 A Vulkan device is named by its number, vulkan:0, and takes options after a comma:
-  validation: the validation layer watches, and its objections end the command
+  validation: run the validation layer, whose errors end the command
   pages=none: without virtual memory, even where it has it";
 
     fn find() -> Found {

@@ -46,8 +46,8 @@ fn facts(info: &AdapterInfo) -> Vec<Fact> {
         DeviceType::DiscreteGpu => "a GPU with memory of its own",
         DeviceType::IntegratedGpu => "a GPU that shares the host's memory",
         DeviceType::VirtualGpu => "a virtual GPU",
-        DeviceType::Cpu => "software: used only where it is named",
-        DeviceType::Other => "not told: used only where it is named",
+        DeviceType::Cpu => "software: used only if named",
+        DeviceType::Other => "unknown: used only if named",
     };
     vec![
         ("kind", kind.into()),
@@ -64,7 +64,7 @@ fn open(options: &WgpuOptions) -> Result<Wgpu, Failure> {
 impl Choice for WgpuOptions {
     const HELP: &'static str = "\
 An adapter of wgpu is named the same way, wgpu:0:
-  polls: wgpu alone is asked what is done, not a semaphore";
+  polls: poll wgpu for progress instead of a semaphore";
 
     fn find() -> Found {
         match Wgpu::adapters() {

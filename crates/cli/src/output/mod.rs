@@ -22,7 +22,7 @@ pub(crate) use wrap::{WIDTH, hanging, wrapped};
 pub(crate) enum Format {
     /// Tables for people
     Text,
-    /// One JSON value a line
+    /// One JSON value per line
     Json,
 }
 

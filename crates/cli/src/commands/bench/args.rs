@@ -5,24 +5,25 @@ use crate::headings::{DEVICE, LOAD};
 
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\
-  driver    the driver's time for a segment of each size, and for giving it back
+Measurements:
+  driver    the driver's time for a segment of each size, and for its release
   cached    a free and an allocation that the cache serves
   streams   what ticks, submits and waits cost, and how soon a block is reused
-  pages     the driver's time to map a page, to map it once more, to give it back
+  pages     the driver's time to map a page, to map it again, and to release it
   transfer  fills, copies, uploads and downloads, each submitted and waited for
-  scrub     a free and an allocation, as it is, and overwritten each time
-  pinned    page-locked memory for copies, from its cache and from the driver
-  trace     the built-in trace, with smaller sizes if need be, in ns per event
+  scrub     a free and an allocation, with and without overwriting the memory
+  pinned    page-locked memory for copies, from the cache and from the driver
+  trace     the built-in trace, scaled down if necessary, in ns per event
   peer      other allocators, for the sizes of `cached`, in the same run
 
-Times are medians of rounds, on the host's clock, and p50, p99 and p99.9 are of single operations. Where `clock` \
-says `device` they are by the device's own clock. `x millpond` is a peer's time over Millpond's. For figures to \
-compare, build with --release and leave the machine alone. docs/reference/cli.md says more.
+Times are medians of rounds by the host's clock; p50, p99 and p99.9 are of single operations. If `clock` says \
+`device`, times are by the device's own clock. `x millpond` is a peer's time divided by Millpond's. To compare \
+numbers, build with --release and keep the machine idle. docs/reference/cli.md says more.
 
 Examples:
-  millpond bench --quick                          does everything work here?
+  millpond bench --quick                          does everything work?
   millpond bench --device cuda:0                  the driver's cost, and the cache's
-  millpond bench --device cuda:0 --json > a.json  to compare with another day";
+  millpond bench --device cuda:0 --json > a.json  to compare later";
 
 /// `millpond bench`.
 #[derive(Debug, clap::Args)]

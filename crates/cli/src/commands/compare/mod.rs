@@ -16,10 +16,10 @@ use crate::output::{Align, Output, Table, tell, wrapped};
 
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\
-A and B are what `millpond replay --json` or `millpond bench --json` printed, on any device or machine. Results of \
-the same program, policy and settings are compared. Bytes, calls and simulated times differ if they are not equal; \
-times of a host or of a GPU differ if they are further apart than the warm passes of a replay or the rounds of a \
-measurement were, or several results of the same in one file. The exit code is 0 whether anything differs or not.
+A and B are outputs of `millpond replay --json` or `millpond bench --json`, from any device or machine. Results of the \
+same program, policy and settings are compared. Bytes, calls and simulated times count as different if \
+they are not equal; times of a host or a GPU, if they differ by more than the spread between warm passes, rounds, or \
+repeated results in one file. The exit code is 0 even if something differs.
 
 Examples:
   millpond replay --json *.trace.gz > before.json
@@ -29,10 +29,10 @@ Examples:
 /// `millpond compare`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompareArgs {
-    /// The first file of results; `-` for standard input, of one of the two
+    /// The first file of results; `-` is standard input, for one of the two
     #[arg(value_name = "A")]
     a: PathBuf,
-    /// The second one
+    /// The second file of results
     #[arg(value_name = "B")]
     b: PathBuf,
 }

@@ -14,10 +14,9 @@ pub(crate) const HELP: &str = "\
 Prints how many scenarios passed, by device and by group, why others were skipped or declared to differ, and every \
 failure in full. `--device sim` means every kind of simulated device. JSON has a line for each scenario.
 
-With --soak, each run is a random program of several streams. Every grant is judged, every block written and read by \
-device work. The same seed is the same run as long as --operations is the same: a run that fails is repeated by \
-`--soak 1 --seed SEED`. The first that fail are made as short as they can be; after 20 failures no further run \
-begins.
+With --soak, each run is a random program of several streams. Every grant is checked, and every block is written and \
+read by device work. With the same --operations, the same seed repeats a run: `--soak 1 --seed SEED` repeats one that \
+failed. The first failing runs are minimized; after 20 failures the soak ends.
 
 Examples:
   millpond conformance --device vulkan:0
@@ -30,32 +29,32 @@ Examples:
 /// `millpond conformance`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ConformanceArgs {
-    /// The device, as `millpond devices` lists it; the best one there is unless given
+    /// The device, as `millpond devices` lists it; the default is the best one available
     #[arg(long, value_name = "DEVICE")]
     #[arg(value_parser = DeviceName::One, hide_possible_values = true)]
     pub(crate) device: Option<String>,
-    /// Only the kinds of the device whose name contains this, such as "reuse InOrder"
+    /// Test only kinds of the device whose name contains this, such as "reuse InOrder"
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
-    /// Only these groups of scenarios, such as faults,limits
+    /// Run only these groups of scenarios, such as faults,limits
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     #[arg(value_parser = PossibleValuesParser::new(suite::groups()))]
     pub(crate) group: Vec<String>,
-    /// How many scenarios of a group run side by side, each on a device that it opens for itself
+    /// How many scenarios of a group run at once, each on a device that it opens
     #[arg(long, value_name = "N", default_value = "1", conflicts_with = "soak")]
     pub(crate) jobs: NonZeroUsize,
-    /// Instead of the suite, N seeded adversarial runs on simulated devices of every kind, under every policy
+    /// Instead of the suite, make N random adversarial runs on simulated devices of every kind, under every policy
     #[arg(long, value_name = "N", conflicts_with_all = ["device", "only", "group"])]
     #[arg(value_parser = value_parser!(u64).range(1..))]
     pub(crate) soak: Option<u64>,
     /// The seed of the first run; the others count up from it
     #[arg(long, value_name = "SEED", default_value_t = 0, requires = "soak")]
     pub(crate) seed: u64,
-    /// How many operations a run of the soak has
+    /// The number of operations in a run of the soak
     #[arg(long, value_name = "N", default_value_t = millpond_conformance::soak::OPERATIONS, requires = "soak")]
     #[arg(value_parser = value_parser!(u32).range(1..=100_000))]
     pub(crate) operations: u32,
-    /// Write the totals of the soak into a file, in Markdown: every half a minute, and at the end
+    /// Write the totals of the soak to a Markdown file, every half minute and at the end
     #[arg(long, value_name = "FILE", requires = "soak")]
     pub(crate) record: Option<PathBuf>,
 }

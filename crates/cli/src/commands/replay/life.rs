@@ -18,11 +18,11 @@ it to others. On the simulated device it may also be a number of events, such as
 
 const VARY_HELP: &str = "\
 Multiply each size above 1 KiB, in each pass but the first, by a random factor within P percent, from 1% to 99%. The \
-seed is 0 unless given";
+default seed is 0";
 
 const KEEP_HELP: &str = "\
-Allocate blocks that live for more than half of a pass once, in the first pass, and free them after the last, as a \
-program keeps its weights";
+Allocate blocks that live for more than half a pass only once, and free them after the last pass, as a program does \
+with its weights";
 
 const TOGETHER_HELP: &str = "\
 Replay all traces and patterns given as one program on one allocator";
@@ -52,7 +52,7 @@ pub(crate) struct LifeArgs {
 pub(crate) enum Together {
     /// One after the other, on the same streams
     Alternate,
-    /// At the same time, each on streams of its own
+    /// At the same time, each on its own streams
     Beside,
 }
 

@@ -13,11 +13,11 @@ use crate::output::tell;
 
 /// The policies, each with what it is, in the order of help, errors and the table of `--compare`.
 const POLICIES: [(&str, &str); 5] = [
-    ("paged", "Free pages of all streams are mapped together where they are needed"),
+    ("paged", "Remap free pages of all streams into one range for a request"),
     ("tight", "paged that waits for other streams before it creates pages: growth:tight"),
-    ("classic", "PyTorch's native allocator, to the counter"),
+    ("classic", "PyTorch's native allocator, down to its counters"),
     (EXPANDABLE, "classic with expandable_segments:True"),
-    ("direct", "No caching: each allocation is one of the driver's"),
+    ("direct", "No caching: every allocation calls the driver"),
 ];
 
 /// The policies that are put side by side where neither arguments nor the environment say anything.

@@ -17,32 +17,32 @@ pub(crate) const HELP: &str = "\
 Replays each trace under many policies and settings on the simulated device, on all cores. The frontier is what no \
 other setting beats in both reserved bytes and the driver's time. One setting of it is recommended: the one for \
 which both are lowest together, or with --limit the one that takes the least time of those that fit. The best ones \
-are then replayed on eight variations of the program, which tell how sure the recommendation is.
+are then replayed on eight variations of the program, which show how sure the recommendation is.
 
-The recommended configuration is a text for MILLPOND_CONF, PYTORCH_CUDA_ALLOC_CONF or `replay --conf`. Equal seeds \
-and numbers of settings give equal results, on every machine.
+Pass the recommended configuration to MILLPOND_CONF, PYTORCH_CUDA_ALLOC_CONF or `replay --conf`. The same seed and \
+number of settings give the same result on every machine.
 
 Examples:
-  millpond tune train.trace.gz                  what is better than the default?
+  millpond tune train.trace.gz                  better than the default
   millpond tune --limit 12GiB train.trace.gz    the fastest that fits in 12 GiB
-  millpond tune --in-flight 200 train.trace.gz  with streams that run behind the host
+  millpond tune --in-flight 200 train.trace.gz  with work in flight
   millpond tune --budget 60s --json train.trace.gz | jq -r .recommended.conf
   millpond tune --markdown *.trace.gz           a table of default against tuned";
 
 const DEVICE_HELP: &str = "\
-The device. It has to be a simulated one, which has a clock of its own";
+The device, which must be simulated: it has its own clock";
 
 const IN_FLIGHT_HELP: &str = "\
 Keep work under way: each allocation queues a piece of work on its stream that is done N events later, and so does \
-each first use on another stream. Without it the device is always done, and it makes no difference how paged grows";
+each first use on another stream. Without it the device is always idle, and the setting `growth` has no effect";
 
 /// `millpond tune`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TuneArgs {
-    /// Traces, or recordings that `import` reads; `-` is standard input. Without any, a real trace that is built in
+    /// Traces, or recordings that `import` reads; `-` is standard input. The default is a built-in trace
     #[arg(value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
-    /// A made-up program, tuned like a trace; `all` for each. May be repeated
+    /// A synthetic program that is hard on an allocator, or `all` of them. May be repeated
     #[arg(long = "pattern", value_name = "NAME[:seed=N]", value_parser = PatternChoice::parse)]
     #[arg(help_heading = INPUT)]
     pub(crate) patterns: Vec<PatternChoice>,
@@ -50,7 +50,7 @@ pub(crate) struct TuneArgs {
     #[arg(help_heading = DEVICE)]
     #[arg(value_parser = DeviceName::One, hide_possible_values = true)]
     pub(crate) device: Option<String>,
-    /// The most that may be reserved: bytes, as 12GiB or 800M, or a multiple of each trace's peak live bytes, as 1.10x
+    /// The limit on reserved memory: bytes (12GiB, 800M), or a multiple of each trace's live peak (1.10x)
     #[arg(long, value_name = "BYTES|TIMESx", value_parser = Limit::parse)]
     #[arg(help_heading = POLICY)]
     pub(crate) limit: Option<Limit>,
@@ -58,11 +58,11 @@ pub(crate) struct TuneArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(help_heading = LOAD)]
     pub(crate) passes: usize,
-    /// How long to search: a number of settings, as 1000, or a time, as 60s
+    /// How long to search: a number of settings (1000) or a time (60s)
     #[arg(long, value_name = "N|TIME", default_value = "1000", value_parser = parse_budget)]
     #[arg(help_heading = "Search")]
     pub(crate) budget: Budget,
-    /// The seed of the settings that are drawn, and of the variations
+    /// The seed for drawing settings and variations
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     #[arg(help_heading = "Search")]
     pub(crate) seed: u64,
@@ -70,11 +70,11 @@ pub(crate) struct TuneArgs {
     #[arg(help = "Keep work under way for N events", long_help = IN_FLIGHT_HELP)]
     #[arg(help_heading = LOAD)]
     pub(crate) in_flight: Option<u64>,
-    /// The number of threads that search; one for each core unless given
+    /// The number of search threads; the default is one for each core
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=256))]
     #[arg(help_heading = "Search")]
     pub(crate) threads: Option<u16>,
-    /// Print every setting of the frontier, and not a dozen
+    /// Print every setting of the frontier instead of a dozen
     #[arg(long)]
     #[arg(help_heading = OUTPUT)]
     pub(crate) all: bool,
@@ -82,7 +82,7 @@ pub(crate) struct TuneArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..=1 << 40))]
     #[arg(help_heading = INPUT)]
     pub(crate) scale: u64,
-    /// How large a trace may be, as `millpond replay --help` describes
+    /// The largest trace to accept, as in `millpond replay`
     #[arg(long, value_name = "KEY=N,...", default_value = "", hide_default_value = true, value_parser = parse_limits)]
     #[arg(help_heading = INPUT)]
     pub(crate) trace_limits: Limits,
@@ -90,7 +90,7 @@ pub(crate) struct TuneArgs {
     #[arg(long)]
     #[arg(help_heading = OUTPUT)]
     pub(crate) markdown: bool,
-    /// Leave out how long the search took, so that equal searches print equal texts
+    /// Leave out the time of the search, so that equal searches print equal texts
     #[arg(long)]
     #[arg(help_heading = OUTPUT)]
     pub(crate) no_times: bool,
