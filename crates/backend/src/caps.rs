@@ -81,8 +81,8 @@ impl PageCaps {
     /// driver takes half a GiB of the host's memory.
     pub const MAPPINGS: u64 = 120_000;
 
-    /// Creates the properties of pages whose unit is `granularity` bytes, a power of two. Pages may be mapped twice,
-    /// addresses are plentiful, and streams keep their order at all of them.
+    /// Creates the properties of pages of `granularity` bytes, a power of two. By default pages may be mapped twice,
+    /// addresses are plentiful, and streams keep their order at all addresses.
     pub const fn new(granularity: u64) -> Self {
         let (alias_reuse, address_bytes) = (Reuse::InOrder, u64::MAX);
         Self { granularity, aliasing: true, alias_reuse, address_bytes, mappings: Self::MAPPINGS }

@@ -71,7 +71,7 @@ impl SimDevice {
         Self { pages, ..self }
     }
 
-    /// Returns the same device with this number of bytes of addresses for ranges, which it does not tell.
+    /// Returns the same device with this many bytes of addresses for ranges, which it does not report.
     pub const fn addresses(self, address_bytes: u64) -> Self {
         Self { address_bytes, ..self }
     }
@@ -93,7 +93,7 @@ impl SimDevice {
         Self { order: StreamOrder::Tracked, pages, closing, reuse, ..self }
     }
 
-    /// Returns the same device with streams that keep order only behind barriers, like those of Vulkan.
+    /// Returns the same device with streams that keep order only after barriers, like those of Vulkan.
     pub const fn with_barriers(self) -> Self {
         Self { order: StreamOrder::Barriers, ..self }
     }

@@ -58,7 +58,7 @@ pub struct Tenancy<B: Backend> {
     stream: StreamId,
 }
 
-/// The reason why there is no buffer.
+/// Why there is no buffer.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble<E: BackendError> {
     /// The allocator refused the request.

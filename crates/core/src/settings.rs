@@ -59,7 +59,7 @@ impl Scrub {
     }
 }
 
-/// What is special about a private pool: the options of PyTorch's `MemPool`.
+/// The options of a private pool, as of PyTorch's `MemPool`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PoolFlags {
     /// Whether a request in the default pool that would be refused otherwise, or would have cached memory released,
@@ -146,8 +146,7 @@ pub struct Settings {
     pub plant: Option<crate::plant::Plant>,
 }
 
-/// Settings as a configuration gives them, before it is known on which device: [`Options::resolve`] makes [`Settings`]
-/// of them.
+/// Settings from a configuration, before the device is known: [`Options::resolve`] turns them into [`Settings`].
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Options {
     /// What is said about the policy.
@@ -266,7 +265,7 @@ fn expect(holds: bool, field: &'static str, value: impl ToString, allowed: impl 
     if holds { Ok(()) } else { Err(SettingError { field, value: value.to_string(), allowed: allowed.to_string() }) }
 }
 
-/// The rules for where blocks are placed and what is kept.
+/// The rules for placing and keeping blocks.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Policy {
@@ -357,7 +356,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Every policy that has a name of its own: what tables, scenarios and benchmarks compare.
+    /// Every policy with its own name, as tables, scenarios and benchmarks compare them.
     pub const VARIANTS: [Policy; 5] = [
         Policy::Classic(Segments::Plain),
         Policy::Classic(Segments::Expandable),

@@ -9,7 +9,7 @@ use millpond_backend::StreamId;
 
 use crate::ids::Side;
 
-/// One counter of PyTorch's: what is there now, the most there ever was, and what came and went in total.
+/// One of PyTorch's counters: the current value, the peak, and the totals of increases and decreases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stat {
     /// The present value.

@@ -78,8 +78,8 @@ impl TickClock {
         !self.is_marked() && self.is_caught_up()
     }
 
-    /// Closes the open tick, marked or not, and returns it. Called before the event behind it is recorded: work that is
-    /// recorded behind the event must not be marked with a tick that the event closes.
+    /// Closes the open tick, marked or not, and returns it. Called before the event is recorded: work that is recorded
+    /// after the event must not be marked with a tick that the event closes.
     pub fn close(&self) -> Tick {
         self.marked.store(false, Ordering::Relaxed);
         let open = self.open.load(Ordering::Relaxed);

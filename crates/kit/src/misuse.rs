@@ -5,8 +5,8 @@ use std::fmt;
 use millpond_backend::{BackendError, ClassId, Fault, Point, StreamId};
 use thiserror::Error;
 
-/// A call that its caller has to change: what is wrong with it, in numbers, and what to do. Backends embed it in their
-/// own error. All sizes and offsets are in bytes.
+/// A mistake of the caller: what is wrong with the call, in numbers, and what to do. Backends embed it in their own
+/// error. All sizes and offsets are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum Misuse {
@@ -185,7 +185,8 @@ impl Misuse {
         if bytes == 0 { Err(Misuse::Empty { call }) } else { Ok(()) }
     }
 
-    /// Returns an error if a value is no multiple of the granularity, which the error calls by that name or not.
+    /// Returns an error if a value is not a multiple of the granularity. `multiple_is` is the name of the granularity
+    /// in the error, if it has one.
     ///
     /// # Errors
     ///

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 use millpond_backend::Tick;
 
-/// A buffer whose bytes are handed out in a circle, for the transfers of one stream. It keeps the buffer and knows
-/// nothing of it: what the bytes are, and where, is the backend's to say.
+/// A ring buffer for the transfers of one stream. It keeps the buffer and knows nothing about it: the backend decides
+/// what the bytes are, and where.
 ///
-/// Bytes are handed out in pieces. A piece is free again when the tick that covers the device's use of it is reached
-/// and the host does not read it any more. Pieces come back in the order in which they were handed out.
+/// Bytes are handed out in pieces. A piece is free again once the tick that covers its use is reached and the host no
+/// longer reads it. Pieces are freed in the order in which they were handed out.
 pub struct Ring<B> {
     buffer: B,
     bytes: u64,

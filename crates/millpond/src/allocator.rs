@@ -17,11 +17,10 @@ use crate::sync::Arc;
 /// A caching allocator over one memory class of one device. Cheap to clone; clones are the same allocator.
 ///
 /// Several allocators, of one device or of several, are independent of each other. When the last handle and the last
-/// buffer are dropped, all memory is returned to the driver, once the device is done with it. Where ticks are closed by
-/// the application's submit, work that was recorded and not submitted may still touch memory. The device keeps that
-/// memory until the work is done: what it has recorded itself it finishes by itself, where it can, and on Vulkan what
-/// the application may have recorded (with a raw handle or an address of the memory) waits for the next submit of its
-/// stream.
+/// buffer are dropped, all memory is returned to the driver, once the device is done with it. Where the application's
+/// submit closes ticks, recorded work that was not submitted may still touch memory. The device keeps that memory until
+/// the work is done. It finishes what it recorded itself, where it can. On Vulkan the application may have recorded
+/// work with a raw handle or an address of the memory, so the memory waits for the next submit of its stream.
 ///
 /// ```
 /// use millpond::Allocator;
@@ -224,14 +223,14 @@ impl<B: Backend> Allocator<B> {
         state.run_idle()
     }
 
-    /// Does what [`poll`](Self::poll) does under `direct`, without a question to the device: a replay whose submits are
-    /// as many as those of a device that needs none makes as many driver calls as there.
+    /// Does what [`poll`](Self::poll) does under `direct`, without polling the device. A replay uses it to make as many
+    /// driver calls as on a device that needs no submits.
     #[doc(hidden)]
     pub fn release_idle(&self) -> Result<(), Error<B::Error>> {
         self.state().run_idle()
     }
 
-    /// Limits the reserved bytes; `None` lifts the limit. Lowering it below what is reserved does not release anything.
+    /// Limits the reserved bytes; `None` lifts the limit. A limit below the reserved bytes releases nothing.
     pub fn set_limit(&self, bytes: Option<u64>) {
         let mut coordinator = self.state().coordinator.lock();
         coordinator.set_limit(bytes);

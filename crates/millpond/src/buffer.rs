@@ -13,10 +13,10 @@ use crate::raw::pointers::SegmentRef;
 use crate::state::{LaneRef, State};
 use crate::sync::Arc;
 
-/// The way in which the memory of a buffer is safe to use on the stream that it was allocated on.
+/// Why the memory of a buffer is safe to use on the stream that it was allocated on.
 ///
-/// No policy hands out memory that its user would have to wait for. `paged` hands out memory whose last use on another
-/// stream is in progress only after it has queued the device-side wait for that.
+/// No policy hands out memory that its user would have to wait for. If the last use on another stream is still in
+/// progress, `paged` queues a device-side wait before it hands the memory out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Readiness {
     /// It has not been used since it came from the driver.
@@ -35,7 +35,7 @@ pub enum Readiness {
 /// Device memory. Dropping it returns the block to the pool: that cannot fail, makes no driver call and needs no
 /// lookup.
 ///
-/// (Under the `direct` policy, whose purpose this is, the drop does return idle memory to the driver.)
+/// (Under the `direct` policy, the drop does return idle memory to the driver. That is its purpose.)
 ///
 /// A buffer may be sent to any thread and dropped there. It keeps alive what it needs of its allocator.
 #[must_use = "a buffer that is not kept goes straight back to the pool"]

@@ -41,9 +41,9 @@ pub struct Parsed {
     pub ignored: Vec<&'static str>,
 }
 
-/// Returns the options that `text` asks for, over the defaults.
+/// Parses a configuration text on top of the defaults.
 ///
-/// The cost is a few allocations and time proportional to the text.
+/// Costs a few allocations, and time proportional to the text.
 ///
 /// # Errors
 ///
@@ -52,7 +52,7 @@ pub fn parse(text: &str) -> Result<Options, ConfError> {
     parse_over(Options::default(), text).map(|parsed| parsed.options)
 }
 
-/// Returns the options that `text` asks for, over `base`: what the text does not name stays as it is there.
+/// Parses a configuration text on top of `base`. What the text does not name keeps its value there.
 ///
 /// # Errors
 ///
@@ -65,9 +65,9 @@ pub fn parse_over(base: Options, text: &str) -> Result<Parsed, ConfError> {
 /// Returns the canonical text of `options`: the keys that differ from the defaults, in a fixed order, without white
 /// space.
 ///
-/// [`parse`] of the text gives the same options, as far as keys can express them: `search_after_wait`,
-/// `gc_without_limit`, `shorter_pages`, `open_ranges` and `ties` have no key, values set in code may lie outside what
-/// the keys accept, and a size that is not a whole number of MiB is written with a fraction, which the parser refuses.
+/// [`parse`] of the text returns the same options, if keys can express them: `search_after_wait`, `gc_without_limit`,
+/// `shorter_pages`, `open_ranges` and `ties` have no key, values set in code may lie outside what the keys accept, and
+/// a size that is not a whole number of MiB is written with a fraction, which the parser refuses.
 pub fn write(options: &Options) -> String {
     let (default, Options { policy: choice, rest: settings }) = (Settings::default(), options);
     let unless = |is_default: bool, value: String| (!is_default).then_some(value);

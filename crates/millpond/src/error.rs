@@ -329,7 +329,7 @@ impl OutOfMemory {
         &self.explanation
     }
 
-    /// Returns the numbers behind the message.
+    /// Returns the numbers in the message.
     pub fn report(&self) -> &Report {
         &self.report
     }

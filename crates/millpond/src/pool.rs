@@ -27,9 +27,8 @@ pub use capture::Capture;
 /// Blocks of a pool are never given to requests of another one. As long as a pool has a reference, nothing of it goes
 /// back to the driver: [`Allocator::empty_cache`], [`Allocator::trim`], garbage collection and the attempts before an
 /// out-of-memory error leave its memory where it is, with its addresses, because a graph that was captured there may
-/// run again. With the last reference that ends, and its free memory goes back whenever that of the default pool does,
-/// and before another private pool gets memory of the driver.
-/// Buffers of a pool outlive the references to it.
+/// run again. After the last reference, its free memory is released whenever that of the default pool is, and before
+/// another private pool takes memory from the driver. Buffers of a pool outlive the references to it.
 ///
 /// ```
 /// use millpond::Allocator;
@@ -66,7 +65,7 @@ impl<B: Backend> Pool<B> {
         Self::counted(handle, bond)
     }
 
-    /// Returns its number. No other pool of this allocator ever has it.
+    /// Returns its number, which no other pool of this allocator ever has.
     pub fn id(&self) -> PoolId {
         self.bond.pool()
     }
@@ -74,8 +73,8 @@ impl<B: Backend> Pool<B> {
     /// Returns a stream on which buffers are allocated in this pool. It is the same queue of work as the stream of that
     /// number in every other pool. Takes a lock that all streams share, so keep the result.
     ///
-    /// The stream is no reference to the pool. On a stream of a pool without references, requests are served as before,
-    /// and nothing keeps what they leave from going back to the driver.
+    /// The stream does not keep the pool alive. Without references to the pool, its streams still serve requests, but
+    /// free memory may be released.
     ///
     /// # Errors
     ///
@@ -88,8 +87,8 @@ impl<B: Backend> Pool<B> {
         Ok(Stream::new(Arc::clone(&self.handle), lane, id).leased(state.lease(id)).within(self.bond.clone()))
     }
 
-    /// Sets what is special about the pool, until its last reference is dropped: the options `use_on_oom` and
-    /// `no_split` of PyTorch's `MemPool`. Takes the lock of each stream of the pool.
+    /// Sets the options of the pool, until its last reference is dropped: `use_on_oom` and `no_split` of PyTorch's
+    /// `MemPool`. Takes the lock of each stream of the pool.
     ///
     /// ```
     /// use millpond::settings::PoolFlags;
@@ -110,7 +109,7 @@ impl<B: Backend> Pool<B> {
         state.coordinator.lock().set_pool_flags(self.bond.pool(), flags, &mut LockedShards(state));
     }
 
-    /// Returns what is special about the pool.
+    /// Returns the options of the pool.
     pub fn flags(&self) -> PoolFlags {
         self.handle.state.coordinator.lock().pool_flags(self.bond.pool())
     }

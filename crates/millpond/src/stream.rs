@@ -23,7 +23,7 @@ mod typed;
 /// A stream to allocate on. Cheap to clone; clones are the same stream.
 ///
 /// Threads that work on different streams do not wait for each other in the allocator, except under `paged`, where all
-/// streams of a pool have their memory together.
+/// streams of a pool share their memory.
 pub struct Stream<B: Backend> {
     handle: Arc<Handle<B>>,
     lane: LaneRef<B>,
@@ -103,9 +103,9 @@ impl<B: Backend> Stream<B> {
         self.allocate_prepared(bytes, || Ok(()))
     }
 
-    /// Works like [`allocate`](Self::allocate), but calls `prepare` first if more is needed than to hand out a
-    /// cached block: before 0 bytes are asked for, before the device is asked for its progress or waited for, and after
-    /// a miss. `prepare` runs at most once, with no lock held.
+    /// Works like [`allocate`](Self::allocate), but calls `prepare` first unless a cached block serves the request at
+    /// once: before a request for 0 bytes, before the device is polled or waited for, and after a miss. `prepare` runs
+    /// at most once, with no lock held.
     ///
     /// Where the application closes ticks (Vulkan, wgpu), it can submit there, so that the last use of freed memory can
     /// be reached, and makes no submit while the cache serves it:

@@ -85,8 +85,8 @@ fn look_up() -> TagId {
     number
 }
 
-/// A tag that is in force on this thread until it is dropped, from [`tag`]. Scopes end in the reverse order of their
-/// beginnings; one that ends before others within it ends those, too.
+/// The tag of this thread until it is dropped, from [`tag`]. Scopes end in reverse order; one that ends before the
+/// scopes inside it ends those, too.
 #[must_use = "the tag is in force until this is dropped"]
 #[derive(Debug)]
 pub struct TagScope {
@@ -96,11 +96,10 @@ pub struct TagScope {
     here: PhantomData<*const ()>,
 }
 
-/// Puts a tag in force on this thread, below the tag that is in force already, until the result is dropped. Costs a
-/// copy of the name while nothing notes it. [`with_tag`] is for a function.
+/// Sets the tag of this thread, inside its current tag, until the result is dropped. Costs a copy of the name while
+/// nothing records it. [`with_tag`] does this for a function.
 ///
-/// The process keeps one copy of each tag that was ever noted, so tags are names of parts of a program, and not of each
-/// step or request.
+/// The process keeps one copy of each recorded tag forever, so name parts of a program, not each step or request.
 ///
 /// ```
 /// let _model = millpond::tag("model");
@@ -122,7 +121,7 @@ pub fn tag(name: &str) -> TagScope {
     scope
 }
 
-/// Runs a function with a tag in force on this thread, below the tag that is in force already.
+/// Runs a function with a tag on this thread, inside its current tag.
 ///
 /// ```
 /// use millpond::live::Tracking;
@@ -141,7 +140,7 @@ pub fn with_tag<R>(name: &str, work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// Returns the tag in force on this thread, with those that it is within; `None` outside of all scopes.
+/// Returns the current tag of this thread, with the tags that enclose it; `None` outside of all scopes.
 pub fn current_tag() -> Option<Arc<str>> {
     let path = PATH.try_with(|path| Arc::from(path.borrow().as_str())).ok();
     path.filter(|path: &Arc<str>| !path.is_empty())

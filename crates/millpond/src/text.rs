@@ -9,9 +9,9 @@ const GIB: u64 = 1 << 30;
 /// Formats a byte count in the style of PyTorch's out-of-memory message: `512 bytes`, `1.50 KiB`, `20.00 MiB`, `79.11
 /// GiB`.
 ///
-/// A unit is used only above one of it, so 1024 is `1024 bytes` and 1048576 is `1024.00 KiB`; there is no unit above
-/// GiB. The number has two decimals, rounded to nearest. It is for people only, because the rounding loses bytes.
-/// Allocates one string.
+/// A unit is used only above 1, so 1024 is `1024 bytes` and 1048576 is `1024.00 KiB`; the largest unit is GiB. The
+/// number has two decimals, rounded to nearest. It is for people only, because the rounding loses bytes. Allocates one
+/// string.
 pub fn format_bytes(bytes: u64) -> String {
     if bytes <= KIB {
         return format!("{bytes} bytes");
@@ -26,7 +26,7 @@ pub fn format_bytes(bytes: u64) -> String {
     format!("{:.2} {name}", bytes as f64 / unit as f64)
 }
 
-/// Returns the text of an error with those of its causes, with colons between them. Allocates one string for each.
+/// Returns the text of an error and of its causes, separated by colons. Allocates one string for each.
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

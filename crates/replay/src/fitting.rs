@@ -43,7 +43,7 @@ impl Fit {
     }
 }
 
-/// Which policies would have fitted, with a sentence that says so when printed, and a line for each of them.
+/// Which policies would have fitted. Prints a sentence that says so, and a line for each policy.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Fits {
     /// The most bytes that may be reserved; `None` for all that the device has.
@@ -145,11 +145,12 @@ pub enum FittingError<E: std::error::Error + 'static> {
 }
 
 /// Replays what an allocator has recorded under every policy, within the same limit, and returns which of them fit.
-/// This is for a request that was refused: recording goes on while the program is refused memory, so a snapshot that
-/// is taken behind the refusal has it.
+/// This is for a request that was refused: recording goes on while the program is refused memory, so a snapshot that is
+/// taken after the refusal has it.
 ///
-/// `open` opens the device of each replay. A simulated one does, whatever device the snapshot is of: where there is no
-/// limit, the memory of the snapshot's device is one. The replay is of one pass by one thread, without work in flight.
+/// `open` opens the device of each replay. A simulated one is enough, whatever device the snapshot is from. Without a
+/// limit, the memory of the snapshot's device is the limit. The replay is of one pass by one thread, without work in
+/// flight.
 ///
 /// The history has to be recorded ([`Allocator::record_history`]). Where it lost its beginning, the blocks that were
 /// live there are taken from the snapshot, and nothing is known of what was cached.

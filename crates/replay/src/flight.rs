@@ -30,7 +30,7 @@ pub trait Flight<B: Backend> {
     fn land(&mut self) {}
 }
 
-/// A device on which work is in progress until it is told to complete it, or the host waits for it.
+/// A device on which work stays in progress until a test completes it, or the host waits for it.
 pub trait Hold {
     /// Queues a piece of work and returns the tick that covers it and nothing that is queued later.
     fn begin(&self, stream: StreamId) -> Tick;
@@ -48,7 +48,7 @@ pub trait Hold {
 
 /// Work that is complete a number of events after it was queued, and not before, unless the host waits for it.
 ///
-/// Work behind a device-side wait is complete when the work that it waits for is, if that is later.
+/// Work after a device-side wait is complete no earlier than the work that it waits for.
 pub struct HeldFor<'a> {
     device: Box<dyn Hold + 'a>,
     events: u64,

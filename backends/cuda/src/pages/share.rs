@@ -35,7 +35,7 @@ pub struct SharedPage {
     pub number: u64,
 }
 
-/// Pages that lie one behind another.
+/// Pages that lie one after another.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SharedRun {

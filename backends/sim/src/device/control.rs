@@ -102,7 +102,7 @@ impl Sim {
         self.device.drain(&mut self.device.state(), |_| true);
     }
 
-    /// Works like [`synchronize`](Sim::synchronize); the name is for use beside [`complete`](Sim::complete).
+    /// Same as [`synchronize`](Sim::synchronize), under a name that matches [`complete`](Sim::complete).
     pub fn complete_all(&self) {
         self.synchronize();
     }

@@ -38,7 +38,7 @@ impl PendingSubmit<'_> {
         &self.waits
     }
 
-    /// Returns what the last batch must signal: the stream's timeline, at the tick, behind all commands.
+    /// Returns what the last batch must signal: the stream's timeline, at the tick, after all commands.
     pub fn signal(&self) -> vk::SemaphoreSubmitInfo<'static> {
         semaphore_info(&timeline_at(self.lane.semaphore, self.tick.0))
     }

@@ -17,7 +17,7 @@ pub struct CudaOptions {
 }
 
 impl CudaOptions {
-    /// Parses the options behind `cuda:`, with commas between them.
+    /// Parses the options after `cuda:`, separated by commas.
     ///
     /// # Errors
     ///

@@ -48,7 +48,7 @@ impl SimOptions {
         builder.build()
     }
 
-    /// Parses the options behind `sim:`, with commas between them.
+    /// Parses the options after `sim:`, separated by commas.
     ///
     /// # Errors
     ///

@@ -29,7 +29,7 @@ pub(super) fn has_gpu() -> bool {
 }
 
 impl VulkanOptions {
-    /// Parses the options behind `vulkan:`, with commas between them.
+    /// Parses the options after `vulkan:`, separated by commas.
     ///
     /// # Errors
     ///

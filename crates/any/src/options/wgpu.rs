@@ -25,7 +25,7 @@ fn first_gpu(adapters: &[AdapterInfo]) -> Option<usize> {
 }
 
 impl WgpuOptions {
-    /// Parses the options behind `wgpu:`, with commas between them.
+    /// Parses the options after `wgpu:`, separated by commas.
     ///
     /// # Errors
     ///

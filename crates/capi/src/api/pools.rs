@@ -28,7 +28,7 @@ pub unsafe extern "C" fn millpond_pool_create(pond: *mut CAllocator, out: *mut u
     })
 }
 
-/// Creates a private pool whose segments come from a source.
+/// Creates a private pool that gets its segments from a source.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_pool_create_from(
     pond: *mut CAllocator,
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn millpond_capture_end(pond: *mut CAllocator, pool: u64) 
     })
 }
 
-/// Notes what is live in a pool.
+/// Records the live blocks of a pool.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_checkpoint_create(
     pond: *mut CAllocator,
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn millpond_checkpoint_create(
     })
 }
 
-/// Frees what is live in a pool, and hands out what was live at a checkpoint.
+/// Frees the live blocks of a pool, and hands out those that were live at a checkpoint.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_checkpoint_restore(
     pond: *mut CAllocator,

@@ -29,7 +29,7 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Returns how many times what was live was reserved.
+    /// Returns reserved bytes divided by live bytes, both at their peaks.
     pub fn ratio(&self) -> f64 {
         self.reserved as f64 / self.live.max(1) as f64
     }

@@ -67,7 +67,7 @@ impl Coordinator {
         self.forget_pool(pool);
     }
 
-    /// Sets what is special about a private pool, until its last reference is given up.
+    /// Sets the options of a private pool, until its last reference is dropped.
     ///
     /// # Panics
     ///
@@ -77,7 +77,7 @@ impl Coordinator {
         self.tell_flags(pool, shards);
     }
 
-    /// Returns what is special about a pool.
+    /// Returns the options of a pool.
     pub fn pool_flags(&self, pool: PoolId) -> PoolFlags {
         self.pools.flags(pool)
     }

@@ -145,7 +145,7 @@ impl Coordinator {
         }
     }
 
-    /// Sets every peak to what is there now.
+    /// Sets every peak to the current value.
     pub fn reset_peaks(&mut self, shards: &mut dyn Shards) {
         self.settle_all(shards);
         self.most_live = self.most_live();

@@ -173,8 +173,8 @@ impl Plan {
         self
     }
 
-    /// Returns a plan that gives back everything cached: it waits for what is outstanding, then releases every free
-    /// segment and page.
+    /// Returns a plan that releases everything cached: it waits for pending work, then releases every free segment and
+    /// page.
     pub fn empty_cache(clocks: [u64; 2]) -> Self {
         Self::new(Goal::EmptyCache, clocks)
     }
@@ -190,7 +190,7 @@ impl Plan {
         Self::new(Goal::Trim(bytes), clocks)
     }
 
-    /// Returns a plan that gives back what is idle already, without waiting.
+    /// Returns a plan that releases idle memory without waiting.
     pub fn reclaim(clocks: [u64; 2]) -> Self {
         Self::new(Goal::Reclaim, clocks)
     }

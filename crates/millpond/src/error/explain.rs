@@ -43,7 +43,7 @@ pub struct Hole {
     pub pinned_by: Vec<PinnedBlock>,
 }
 
-/// A block that is in the way, with what is known of it.
+/// A block that is in the way, and what is known about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PinnedBlock {

@@ -23,9 +23,9 @@ use crate::typed::Elements;
 /// memory back, which waits for the device on CUDA.
 const SLACK: f64 = 1.0;
 
-/// A future of elements that are on their way from the device. [`Stream::download_async`] returns it.
+/// A future of elements that are being copied from the device, returned by [`Stream::download_async`].
 ///
-/// It may be dropped at any time: the copy then ends by itself, and its memory is used again after that.
+/// You may drop it at any time: the copy still completes, and its memory is reused afterwards.
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Download<T, B: Backend> {
     /// `None` where there is nothing to wait for.
@@ -44,8 +44,8 @@ enum Arrives<B: Backend> {
 }
 
 impl<B: Backend + Clone> Stream<B> {
-    /// Begins to copy elements to the host, behind all earlier work of the stream, and returns a future of them.
-    /// Submits the stream, and **does not wait** for it: the buffer may be dropped at once.
+    /// Starts to copy elements to the host, after all earlier work of the stream, and returns a future of them. Submits
+    /// the stream, and **does not wait** for it: the buffer may be dropped at once.
     ///
     /// The bytes go through page-locked memory, of a cache that the first such download creates and that belongs to the
     /// allocator (at most twice the most bytes that were on their way at a time), or through buffers that can be mapped

@@ -38,9 +38,9 @@ use crate::stream::Stream;
 use crate::sync::Arc;
 use crate::waiters::Place;
 
-/// A future that is over once a point is reached. [`Allocator::when_reached`] and [`Stream::when_done`] return it.
+/// A future that completes once a point is reached, returned by [`Allocator::when_reached`] and [`Stream::when_done`].
 ///
-/// It does nothing before it is polled. [The module](self) says how it is woken, and what that costs.
+/// It does nothing until it is polled. [The module](self) explains how it is woken, and what that costs.
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Reached<B: Backend> {
     state: Arc<State<B>>,
@@ -83,7 +83,7 @@ impl<B: Backend> Allocator<B> {
 }
 
 impl<B: Backend> Stream<B> {
-    /// Submits the stream and returns a future that is over once everything queued on it so far is complete: a
+    /// Submits the stream and returns a future that completes once everything queued on it so far is done: a
     /// [`synchronize`](Self::synchronize) that can be awaited.
     ///
     /// # Errors

@@ -58,8 +58,8 @@ pub struct GroupChange {
     pub bytes: i64,
 }
 
-/// The difference between two moments, from [`Live::since`]. Groups that are as they were are left out. Prints one line
-/// for each group.
+/// The difference between two moments, from [`Live::since`]. Unchanged groups are left out. Prints one line for each
+/// group.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LiveChange {
     groups: Vec<GroupChange>,
@@ -86,8 +86,7 @@ impl Live {
         self.groups.iter().map(|group| group.bytes).sum()
     }
 
-    /// Returns what has changed since an earlier moment: what a step of a program that should leave nothing behind has
-    /// left behind.
+    /// Returns what has changed since an earlier moment, for example what a step has leaked.
     pub fn since(&self, baseline: &Live) -> LiveChange {
         let mut changes: BTreeMap<(Option<Label>, Option<Site>), (i64, i64)> = BTreeMap::new();
         for (live, sign) in [(self, 1), (baseline, -1)] {
@@ -175,9 +174,9 @@ impl<B: Backend> Allocator<B> {
         self.state().throw(false, |switches| switches.tracked = tracked);
     }
 
-    /// Returns what is alive of the buffers that were noted, by label, and by the place where they were given it with
-    /// [`Tracking::Sites`]. Empty unless [`track_live`](Self::track_live) has turned it on. Goes over all of them under
-    /// a lock that allocations and frees take, too.
+    /// Returns the tracked buffers that are alive, by label, and with [`Tracking::Sites`] also by the place that set
+    /// it. Empty unless [`track_live`](Self::track_live) is on. Visits all of them under a lock that allocations and
+    /// frees also take.
     pub fn live(&self) -> Live {
         Live { groups: self.state().live_groups() }
     }

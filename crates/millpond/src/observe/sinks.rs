@@ -36,7 +36,7 @@ impl<B: Backend> Allocator<B> {
         self.state().sinks.set(sink)
     }
 
-    /// Removes the sink of a type and returns it; `None` if there is none. It is told nothing more.
+    /// Removes the sink of a type and returns it; `None` if there is none. It receives no more events.
     pub fn take_sink<S: Sink>(&self) -> Option<S> {
         self.state().sinks.take()
     }

@@ -31,9 +31,8 @@ pub enum SegmentKind {
     Window,
 }
 
-/// A stretch of memory without a gap: a plain segment, or pages that are mapped one behind the other. The sum of all of
-/// them, and of the spare pages, is what is reserved: memory that is in use through a window is counted there, and not
-/// at its home.
+/// Memory without a gap: a plain segment, or pages that are mapped one after the other. The sum of all of them, and of
+/// the spare pages, is what is reserved: memory that is in use through a window is counted there, and not at its home.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SnapshotSegment {
@@ -174,11 +173,11 @@ struct Copied {
 }
 
 impl<B: Backend> Allocator<B> {
-    /// Returns where every byte is, at one moment: no stream allocates or frees while it is copied. Tags and places are
-    /// known of buffers that were noted ([`record_history`](Self::record_history), [`track_live`](Self::track_live)).
+    /// Returns where every byte is at one moment: no stream allocates or frees while it is copied. Tags and places are
+    /// known for recorded buffers ([`record_history`](Self::record_history), [`track_live`](Self::track_live)).
     ///
-    /// It asks no device and makes no driver call. A freed block counts as waiting until the allocator has seen that
-    /// its points are reached: call [`poll`](Self::poll) before, to bring that up to date.
+    /// It does not poll the device and makes no driver call. A freed block counts as waiting until the allocator has
+    /// seen that its points are reached, so call [`poll`](Self::poll) first.
     ///
     /// ```
     /// use millpond::history::Recording;

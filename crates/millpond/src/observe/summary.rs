@@ -108,8 +108,8 @@ pub fn memory_summary(
     table
 }
 
-/// Returns what `max_split_size_mb` does where segments are expandable, in a sentence; `None` where it is not set or
-/// they are not. `layout` are the segments as they are now, if that is known. Visits every block.
+/// Returns a sentence on what `max_split_size_mb` does with expandable segments; `None` if it is not set or segments
+/// are not expandable. `layout` has the current segments, if they are known. Visits every block.
 pub fn split_note(settings: &Settings, layout: &[SegmentView]) -> Option<String> {
     let most = settings.max_split_bytes.filter(|_| settings.policy == Policy::Classic(Segments::Expandable))?;
     if settings.open_ranges {

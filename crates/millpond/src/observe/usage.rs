@@ -8,8 +8,8 @@ use crate::allocator::Allocator;
 use crate::error::Error;
 use crate::text::format_bytes;
 
-/// More is reserved than the device lists, although it says that it does not oversubscribe: its facts are wrong, or its
-/// driver grants memory that is not its own. Limits that are shares of the device's memory mean little then.
+/// More is reserved than the device lists, although it says that it does not oversubscribe. Its facts are wrong, or its
+/// driver grants memory that does not belong to it. Limits as a share of the device's memory are then unreliable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BeyondDevice {
     /// The bytes that the allocator has reserved.
@@ -83,7 +83,7 @@ impl Usage {
         self.total_bytes.saturating_sub(self.free_bytes).max(self.reserved_bytes)
     }
 
-    /// Returns the parts of what is in use with their names, which have at most 15 characters.
+    /// Returns the parts of the memory in use, with names of at most 15 characters.
     pub fn parts(&self) -> Vec<(&'static str, u64)> {
         let untold = match (self.process_bytes, self.others_bytes) {
             (None, None) => "context, others",

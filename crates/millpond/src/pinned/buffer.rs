@@ -13,7 +13,7 @@ use crate::state::State;
 use crate::stream::Stream;
 
 /// Page-locked host memory. Dropping it returns the block to its cache, at once and without a driver call. The block is
-/// granted again only after the work that was recorded here.
+/// reused only after the work that was recorded here.
 ///
 /// The host reaches its bytes through [`bytes`](Self::bytes) and [`bytes_mut`](Self::bytes_mut), the device through
 /// [`Stream::upload_pinned`] and [`Stream::download_pinned`]. Both at the same time would be a race, so the first two
@@ -108,7 +108,8 @@ impl<B: Backend> PinnedBuffer<B> {
         Ok(host_bytes_mut(&mut self.place, &proof))
     }
 
-    /// Blocks until the device is done with it. Submits the streams that use it where their work is not submitted yet.
+    /// Submits the streams that use it, if their work is not submitted yet, and blocks until the device is done with
+    /// it.
     ///
     /// # Errors
     ///

@@ -38,9 +38,9 @@ pub struct Capture<B: Backend> {
 }
 
 impl<B: Backend> Stream<B> {
-    /// Says that work queued on this stream is captured into a graph from now on: CUDA's
-    /// `cudaStreamBeginCapture`, which the program calls itself, before or after this. Makes no driver call. The
-    /// capture has ended when the returned value is dropped; drop it once the driver has ended the capture.
+    /// Announces that work queued on this stream is now captured into a graph. The program itself calls CUDA's
+    /// `cudaStreamBeginCapture`, before or after this. Makes no driver call. The capture has ended when the returned
+    /// value is dropped; drop it once the driver has ended the capture.
     ///
     /// Until then
     ///
@@ -88,8 +88,8 @@ impl<B: Backend> Stream<B> {
 }
 
 impl<B: Backend> Capture<B> {
-    /// Says that another stream takes part in the capture, as it waits for an event of one that does.
-    /// Its capture ends with this one. The pool that the given stream allocates in does not matter.
+    /// Announces that another stream joins the capture, because it waits for an event of a captured stream. Its capture
+    /// ends with this one. The pool that the given stream allocates in does not matter.
     ///
     /// # Errors
     ///

@@ -21,8 +21,7 @@ pub(super) const WAITS_MOST: usize = 8;
 impl<B: Backend> Pool<B> {
     /// Returns which blocks of the pool are handed out now, and where: PyTorch's `getCheckpointState`.
     ///
-    /// Visits every block of the pool, and holds the locks of all streams meanwhile: what it has was live at one
-    /// moment, whatever other threads free.
+    /// Visits every block of the pool while holding the locks of all streams, so the result was live at one moment.
     pub fn checkpoint(&self) -> Checkpoint {
         let state = self.state();
         let coordinator = state.coordinator.lock();
@@ -31,9 +30,9 @@ impl<B: Backend> Pool<B> {
         coordinator.checkpoint(self.id(), &mut shards)
     }
 
-    /// Frees buffers of the pool, and hands out just what was handed out at a checkpoint, at the same addresses:
-    /// PyTorch's `setCheckpointPoolState`. On success `buffers` has the new ones, in no particular order, and each has
-    /// the length and the stream that it had then.
+    /// Frees buffers of the pool, and hands out exactly what was live at a checkpoint, at the same addresses: PyTorch's
+    /// `setCheckpointPoolState`. On success `buffers` has the new ones, in no particular order, and each has the length
+    /// and the stream that it had then.
     ///
     /// A graph that was captured before the checkpoint writes to these addresses when it runs again. What is captured
     /// in the pool after this call uses none of them. The content of the memory is what the device left there.
@@ -75,8 +74,8 @@ impl<B: Backend> Pool<B> {
         Ok(())
     }
 
-    /// Determines whether [`restore`](Self::restore) could hand out what a checkpoint has, apart from waits, once the
-    /// buffers of some numbers are freed. Changes nothing.
+    /// Checks whether [`restore`](Self::restore) could succeed, apart from waits, once the buffers with these numbers
+    /// are freed. Changes nothing.
     ///
     /// # Errors
     ///

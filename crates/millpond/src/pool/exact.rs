@@ -14,13 +14,12 @@ use crate::state::{LaneRef, LockedShards};
 use crate::stream::Stream;
 
 impl<B: Backend> Stream<B> {
-    /// Allocates just the memory at an address, or nothing: PyTorch's `mallocWithAddress`, for programs that know from
-    /// a buffer that they have dropped where the next one has to lie, as a graph has its addresses. Takes nothing from
-    /// the driver. Waits on the host for work that may still use the memory on other streams, unless the stream is
-    /// captured.
+    /// Allocates the memory at an address, or nothing: PyTorch's `mallocWithAddress`, for programs such as graphs,
+    /// whose next buffer must lie where a dropped one did. Takes nothing from the driver. Waits on the host for work
+    /// that may still use the memory on other streams, unless the stream is captured.
     ///
     /// Returns `None` if not all of it is free, in one segment or one home of this stream and pool. Under `paged` large
-    /// buffers may lie in windows, whose addresses are not free for this: `policy:classic` has no windows.
+    /// buffers may lie in windows, whose addresses cannot be allocated this way. `policy:classic` has no windows.
     ///
     /// # Errors
     ///

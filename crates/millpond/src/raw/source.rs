@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use millpond_backend::{Backend, StreamId};
 
-/// What a private pool gets its segments from instead of the driver: another allocator. Give it to
+/// Another allocator, which supplies a private pool with segments instead of the driver. Give it to
 /// [`Allocator::create_pool_from`](crate::Allocator::create_pool_from).
 ///
 /// Both functions are called on the thread whose call needs them, with no lock held. They must not use the allocator

@@ -30,8 +30,8 @@ impl<B: Backend> Stream<B> {
     /// Makes work that is queued on this stream from now on begin only after the point is reached. The device waits,
     /// not the host: CUDA's `cudaStreamWaitEvent`. Costs one driver call at most.
     ///
-    /// It orders work and does not inform the allocator: a buffer that is used on another stream than its own still
-    /// needs [`record_stream`](crate::Buffer::record_stream) or [`used_until`](crate::Buffer::used_until).
+    /// It only orders work; the allocator does not learn about it: a buffer that is used on another stream than its own
+    /// still needs [`record_stream`](crate::Buffer::record_stream) or [`used_until`](crate::Buffer::used_until).
     ///
     /// # Errors
     ///

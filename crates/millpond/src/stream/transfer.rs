@@ -39,8 +39,8 @@ impl<B: Backend> Stream<B> {
     }
 
     /// Copies host bytes into the buffer, beginning at `offset`. They are read before the call returns; the device sees
-    /// them in the order of the stream. Costs a copy into memory that the device can read, and blocks only where that
-    /// memory is used up by earlier uploads of the stream.
+    /// them in the order of the stream. Costs a copy into memory that the device can read, and blocks only if earlier
+    /// uploads of the stream have used that memory up.
     ///
     /// ```
     /// use millpond::Allocator;
@@ -67,8 +67,8 @@ impl<B: Backend> Stream<B> {
         device.upload(self.id(), from, segment, at).map_err(|e| Error::of_driver("upload", e))
     }
 
-    /// Copies bytes of the buffer to the host, beginning at `offset`, behind all earlier work of the stream. Submits
-    /// the stream and **blocks** until the bytes are there. With no bytes to copy it does neither.
+    /// Copies bytes of the buffer to the host, starting at `offset`, after all earlier work of the stream. Submits the
+    /// stream and **blocks** until the bytes are there. With no bytes to copy it does neither.
     ///
     /// # Errors
     ///

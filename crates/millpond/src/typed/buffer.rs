@@ -39,12 +39,12 @@ pub struct Typed<T, M> {
 pub type TypedBuffer<T, B> = Typed<T, Buffer<B>>;
 
 impl<T: Pod, M: Memory> Typed<T, M> {
-    /// Takes the bytes of a buffer that were asked for as elements.
+    /// Takes the requested bytes of a buffer as elements.
     ///
     /// # Errors
     ///
-    /// [`ViewError::Size`] or [`ViewError::Alignment`] with the buffer, if its bytes are no whole number of elements or
-    /// begin where no element can.
+    /// [`ViewError::Size`] or [`ViewError::Alignment`] with the buffer, if its bytes are not a whole number of
+    /// elements, or start at an address where no element can.
     pub fn new(buffer: M) -> Result<Self, (ViewError, M)> {
         match Span::of(&buffer).expect_elements::<T, M>(&buffer) {
             Ok(()) => Ok(Self { buffer, element: PhantomData }),
@@ -52,7 +52,7 @@ impl<T: Pod, M: Memory> Typed<T, M> {
         }
     }
 
-    /// Returns the buffer, for what is not particular to elements: its stream, its readiness, its uses.
+    /// Returns the buffer, for everything that is not about elements: its stream, its readiness, its uses.
     pub fn buffer(&self) -> &M {
         &self.buffer
     }
@@ -100,8 +100,8 @@ impl<T: Pod, M: Memory> Typed<T, M> {
         Typed::new(self.buffer).map_err(|(error, buffer)| (error, Self { buffer, element: PhantomData }))
     }
 
-    /// Makes a view of all elements, from which others are made. The buffer moves behind a counted reference and is
-    /// dropped with the last view.
+    /// Makes a view of all elements, from which you can make others. The buffer is then reference counted, and dropped
+    /// with the last view.
     pub fn share(self) -> View<T, M> {
         View::whole(self.buffer)
     }

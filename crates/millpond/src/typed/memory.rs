@@ -4,8 +4,7 @@ use millpond_backend::Backend;
 
 use crate::buffer::Buffer;
 
-/// Memory that typed buffers, slices and views are made over. Buffers are such memory; a program has no need to
-/// implement it.
+/// Memory for typed buffers, slices and views. Buffers implement it; a program does not need to.
 pub trait Memory {
     /// Returns the requested size in bytes, at which every range ends.
     fn len(&self) -> u64;

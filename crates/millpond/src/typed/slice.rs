@@ -92,7 +92,7 @@ impl Span {
 }
 
 impl<'m, M: Memory> Slice<'m, u8, M> {
-    /// Returns all bytes of a buffer that were asked for.
+    /// Returns all requested bytes of a buffer.
     pub fn of(memory: &'m M) -> Self {
         Self::new(memory, Span::of(memory))
     }
@@ -141,7 +141,7 @@ impl<'m, T: Pod, M: Memory> Slice<'m, T, M> {
         self.memory.address().map(|address| address + self.span.start)
     }
 
-    /// Returns a part of it, whose range is in elements.
+    /// Returns a part of it. The range is in elements.
     ///
     /// # Errors
     ///

@@ -12,10 +12,10 @@ use super::slice::{Elements, Slice, Span};
 use crate::error::view::ViewError;
 
 /// A range of a buffer as elements that keeps the buffer alive: the buffer is dropped with the last view of it, on
-/// whichever thread that is. Cloning it counts a reference.
+/// whichever thread that is. Cloning it adds a reference.
 ///
-/// [`Typed::share`](super::Typed::share) and [`View::new`] make the first view of a buffer, which moves there from
-/// where it was: buffers of which no view is made pay nothing for views.
+/// [`Typed::share`](super::Typed::share) and [`View::new`] take a buffer and make its first view. Buffers without views
+/// pay nothing for them.
 ///
 /// ```
 /// use millpond::Allocator;
@@ -35,7 +35,7 @@ pub struct View<T, M> {
 }
 
 impl<M: Memory> View<u8, M> {
-    /// Makes a view of all bytes of a buffer that were asked for.
+    /// Makes a view of all requested bytes of a buffer.
     pub fn new(buffer: M) -> Self {
         Self::of(Arc::new(buffer))
     }
@@ -78,7 +78,7 @@ impl<T: Pod, M: Memory> View<T, M> {
         self.as_slice().is_empty()
     }
 
-    /// Returns a part of it, whose range is in elements. The part keeps the buffer alive on its own.
+    /// Returns a part of it. The range is in elements, and the part keeps the buffer alive, too.
     ///
     /// # Errors
     ///

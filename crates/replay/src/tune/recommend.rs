@@ -35,7 +35,7 @@ pub enum Aim {
 }
 
 impl Aim {
-    /// Returns what is to be as low as possible. A difference of 0.01 is one percent of the reserved bytes.
+    /// Returns the cost to minimize. A difference of 0.01 is one percent of the reserved bytes.
     pub fn cost(self, measured: &Measured) -> f64 {
         let time = measured.driver_time.as_nanos().max(1) as f64;
         match self {

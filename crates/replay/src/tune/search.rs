@@ -17,7 +17,7 @@ const BATCH: usize = 48;
 /// How often settings are drawn that were tried before, until there are taken to be no others.
 const REPEATS_MAX: usize = 2000;
 
-/// How long a search goes on.
+/// How long a search runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Budget {
     /// Up to a number of settings.
@@ -39,7 +39,7 @@ pub struct Search {
     pub threads: usize,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Searched {
     /// The settings that no other one beats.

@@ -88,7 +88,7 @@ impl Action {
     }
 }
 
-/// One entry of a history. What an action does not concern is 0 or `None`.
+/// One entry of a history. Fields that do not apply to an action are 0 or `None`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Entry {

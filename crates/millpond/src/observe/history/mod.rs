@@ -49,9 +49,9 @@ impl Recording {
         Self { what: What::State }
     }
 
-    /// Records the newest `entries` entries, and what [`state`](Self::state) notes. This is `enabled="all"` of PyTorch
-    /// with `max_entries`. Each stream takes 88 bytes of host memory for an entry, up to this number of them, and only
-    /// for as many as it has.
+    /// Records the newest `entries` entries, and everything that [`state`](Self::state) records. This is
+    /// `enabled="all"` of PyTorch with `max_entries`. Each stream uses 88 bytes of host memory for each entry that it
+    /// has, up to this number of entries.
     pub fn all(entries: usize) -> Self {
         Self { what: What::All { entries } }
     }
@@ -70,11 +70,11 @@ impl Recording {
 }
 
 impl<B: Backend> Allocator<B> {
-    /// Begins, ends or changes what is recorded. The history begins anew with each call; what is known of live buffers
-    /// stays, unless nothing is recorded any more and [`track_live`](Self::track_live) is off.
+    /// Begins, ends or changes what is recorded. Each call starts a new history. What is known about live buffers is
+    /// kept, unless nothing is recorded any more and [`track_live`](Self::track_live) is off.
     ///
-    /// While it records, an allocation or a free takes no lock more than without, and some ten nanoseconds for each
-    /// entry (`docs/how-to/history.md`). While it records nothing it costs nothing.
+    /// Recording takes no additional lock, and about ten nanoseconds for each entry (`docs/how-to/history.md`). It
+    /// costs nothing while it is off.
     ///
     /// ```
     /// use millpond::history::Recording;
