@@ -34,9 +34,9 @@ AGAIN:
 }
 ";
 
-/// A kernel of one thread that takes a given time: it occupies one multiprocessor, so that the streams of a program
-/// run side by side as far as the device has room for them. It touches no memory. For measurements, where a fill of
-/// much memory would keep the whole device busy. To drop it waits for all work of the device.
+/// A kernel of one thread that takes a given time: it occupies one multiprocessor, so that the streams of a program run
+/// side by side as far as the device has room for them. It touches no memory. For measurements, where a fill of much
+/// memory would keep the whole device busy. Dropping it waits for all work of the device.
 pub struct Spinner<G: Gear = Plain> {
     cuda: CudaWith<G>,
     calls: Calls,

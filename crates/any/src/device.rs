@@ -56,7 +56,7 @@ pub struct Best {
 
 impl AnyDevice {
     /// Opens a device by its name: `sim`, `cuda:0`, `vulkan:1`, `wgpu:0`. A name without a number is the backend's
-    /// first GPU, or else its first device. Behind a colon or a comma come [options](crate::options), such as
+    /// first GPU, or else its first device. [Options](crate::options) follow a colon or a comma, such as
     /// `sim:bytes=16GiB` and `cuda:0,alloc=async`.
     ///
     /// # Errors
@@ -93,8 +93,7 @@ impl AnyDevice {
     }
 
     /// Opens the first GPU that there is, by `cuda`, `vulkan` and `wgpu` in this order, or else the simulated device.
-    /// Devices in software are left out: they are opened by name. A GPU that does not open is passed over like one that
-    /// is not there.
+    /// Software devices are left out: open them by name. A GPU that does not open is skipped like a missing one.
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@ use millpond_backend::{BackendError, Fault};
 
 use crate::macros::on;
 
-/// An error of anything in this crate. What the typed types report is passed on in full.
+/// Any error of this crate. Errors of the typed types are passed on in full.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnyError {
@@ -103,7 +103,7 @@ impl AnyError {
     }
 }
 
-/// A driver's own error, as the backend has it. It is boxed, as some have many values.
+/// A driver's own error, as the backend returned it. It is boxed, because some are large.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DriverError {

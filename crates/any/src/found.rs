@@ -18,8 +18,8 @@ pub struct Found {
     pub is_gpu: bool,
 }
 
-/// Lists the devices of all backends that are built in, the preferred backends first. A backend without any is in the
-/// list with the reason. Loads drivers and opens no device, so a device in the list may still not open.
+/// Lists the devices of all backends that are built in, the preferred backends first. A backend without devices is
+/// listed with the reason. Loads drivers but opens no device, so a listed device may still fail to open.
 pub fn devices() -> Vec<Result<Found, PassedOver>> {
     let mut all = Vec::new();
     for backend in BACKENDS {

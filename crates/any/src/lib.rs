@@ -49,10 +49,10 @@ pub type AnyPinned = millpond::Pinned<AnyDevice>;
 /// Page-locked host memory: [`PinnedBuffer`](millpond::PinnedBuffer).
 pub type AnyPinnedBuffer = millpond::PinnedBuffer<AnyDevice>;
 
-/// A future that is over once a point is reached: [`Reached`](millpond::later::Reached).
+/// A future that completes once a point is reached: [`Reached`](millpond::later::Reached).
 pub type AnyReached = millpond::later::Reached<AnyDevice>;
 
-/// A future of elements that are on their way from the device: [`Download`](millpond::later::Download).
+/// A future of elements that are being copied from the device: [`Download`](millpond::later::Download).
 pub type AnyDownload<T> = millpond::later::Download<T, AnyDevice>;
 
 pub use millpond;

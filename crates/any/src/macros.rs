@@ -22,7 +22,7 @@ macro_rules! erased {
         }
 
         impl $name {
-            /// Returns the name of the backend, as names of devices begin with it: `sim`, `cuda`, `vulkan` or `wgpu`.
+            /// Returns the name of the backend, with which names of devices begin: `sim`, `cuda`, `vulkan` or `wgpu`.
             pub fn backend_name(&self) -> &'static str {
                 match self {
                     #[cfg(feature = "sim")]

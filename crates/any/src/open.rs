@@ -19,8 +19,8 @@ pub struct OpenedBest {
 
 /// Opens a [device by its name](AnyDevice::open) and creates an allocator on it, for the device's own memory.
 ///
-/// `conf` is a configuration in PyTorch's grammar, such as `policy:paged,slack:0.02`; an empty one stands for the
-/// default settings. The environment is not read: [`Allocator::builder`] does that, and takes all other settings.
+/// `conf` is a configuration in PyTorch's grammar, such as `policy:paged,slack:0.02`; an empty one means the default
+/// settings. The environment is not read; use [`Allocator::builder`] for that, and for all other settings.
 ///
 /// ```
 /// let allocator = millpond_any::open("sim", "policy:paged")?;

@@ -77,8 +77,8 @@ pub struct PageCaps {
 }
 
 impl PageCaps {
-    /// The number of mappings at a second address that a device has unless it says otherwise: 120,000, for which CUDA's
-    /// driver takes half a GiB of the host's memory.
+    /// The default number of mappings at a second address: 120,000, for which CUDA's driver takes half a GiB of the
+    /// host's memory.
     pub const MAPPINGS: u64 = 120_000;
 
     /// Creates the properties of pages of `granularity` bytes, a power of two. By default pages may be mapped twice,
@@ -127,8 +127,8 @@ pub struct Caps {
 
 impl Caps {
     /// Returns when memory of a class that was freed on a stream may be handed out again on that stream. For the
-    /// device's own memory that is [`Caps::reuse`]. Host memory may be used next by the host, for which the order of a
-    /// stream does not hold.
+    /// device's own memory that is [`Caps::reuse`]. The host may be the next to use host memory, and it is not bound by
+    /// the order of a stream.
     ///
     /// # Panics
     ///

@@ -195,7 +195,7 @@ pub trait Transfer {
     }
 }
 
-/// Bytes that are on their way from the device to the host, from [`Transfer::begin_download`]. Dropping it gives up on
+/// Bytes that are being copied from the device to the host, from [`Transfer::begin_download`]. Dropping it abandons
 /// them, and is allowed at any time.
 pub trait Readback: Send {
     /// The driver's error.

@@ -4,7 +4,7 @@ use millpond_backend::StreamId;
 
 use crate::Misuse;
 
-/// One lane per stream. Lanes are only added, so that a number names the same stream for ever; a look-up takes no lock.
+/// One lane per stream. Lanes are only added, so a number identifies the same stream forever; a lookup takes no lock.
 pub struct Lanes<L> {
     lanes: boxcar::Vec<L>,
     /// What the device is called in errors.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use millpond_backend::{Left, StreamId, Tick};
 use parking_lot::Mutex;
 
-/// What dropped allocators have left. Each part waits for one stream at a time, so that news of a stream cost a look at
-/// the parts that wait for that one, and nothing where none does.
+/// What dropped allocators have left. Each part waits for one stream at a time, so progress of a stream costs a look at
+/// the parts that wait for it, and nothing if none does.
 pub struct Leavings<Segment, Page> {
     /// The number of parts.
     count: AtomicUsize,
@@ -36,7 +36,7 @@ impl<Segment, Page> Leavings<Segment, Page> {
         self.put(&mut self.waiting.lock(), left, &reached)
     }
 
-    /// Returns the parts whose points are reached now that a stream has come further.
+    /// Returns the parts whose points are reached after progress of a stream.
     pub fn due(&self, stream: StreamId, reached: impl Fn(StreamId) -> Tick) -> Vec<Left<Segment, Page>> {
         if self.is_empty() {
             return Vec::new();

@@ -77,20 +77,19 @@ impl<B: Backend> Allocator<B> {
         self.state().coordinator.lock().settings().clone()
     }
 
-    /// Returns the keys of the configuration that were accepted and have no effect here, in the order in which they
-    /// were given: those that PyTorch has for parts that Millpond does not have, as
-    /// [`Builder::ignored`](crate::Builder::ignored) has them.
+    /// Returns the keys of the configuration that were accepted but have no effect, in the order in which they were
+    /// given. PyTorch has them for parts that Millpond lacks: see [`Builder::ignored`](crate::Builder::ignored).
     pub fn ignored_settings(&self) -> &[&'static str] {
         &self.state().ignored
     }
 
-    /// Returns a stream of the device that no handle has: a new one, or one whose handles are all dropped, as PyTorch
-    /// takes its streams from a pool. What was queued on it comes first, and what its buffers have left in the cache
-    /// serves it.
+    /// Returns a stream of the device that no handle uses: a new one, or one whose handles are all dropped, as PyTorch
+    /// takes its streams from a pool. A reused stream runs its earlier work first, and is served from the memory that
+    /// its buffers left in the cache.
     ///
-    /// A stream ends with its last handle. Handles by number count, those of [`stream`](Self::stream) and
-    /// [`Pool::stream`](crate::Pool::stream). A number alone does not keep a stream from being returned here again, nor
-    /// do handles of another allocator that was built over a clone of the backend.
+    /// A stream is released with its last handle, which includes handles from [`stream`](Self::stream) and
+    /// [`Pool::stream`](crate::Pool::stream). A number alone does not keep a stream from being returned here again.
+    /// Neither do handles of another allocator over a clone of the backend.
     ///
     /// # Errors
     ///
@@ -177,8 +176,8 @@ impl<B: Backend> Allocator<B> {
     /// page that nothing pins. Private pools with references ([`Pool`](crate::Pool)) keep theirs. This is PyTorch's
     /// `empty_cache`.
     ///
-    /// Under `paged` this also begins a new program, where no more is live than the slack of what ever was: what it
-    /// reserves is bounded by its own blocks, and no longer by those of the one before it.
+    /// Under `paged` this also forgets the old peak, if no more than the slack of it is still live. From then on the
+    /// reserved bytes are bounded by the new program's own peak.
     ///
     /// # Errors
     ///
@@ -191,7 +190,7 @@ impl<B: Backend> Allocator<B> {
 
     /// Returns cached memory to the driver until at most `bytes` are reserved or nothing more can be released. The
     /// largest free segments and pages are released first, but none of private pools with references. Returns the bytes
-    /// that are reserved then.
+    /// that are still reserved.
     ///
     /// # Errors
     ///
@@ -205,12 +204,12 @@ impl<B: Backend> Allocator<B> {
         Ok(self.memory_reserved())
     }
 
-    /// Asks the device how far it is and retires freed blocks whose points are reached. Every allocation does this too;
-    /// call it to bring the statistics up to date. To give memory back, call [`empty_cache`](Self::empty_cache) or
+    /// Polls the device and retires freed blocks whose points are reached. Every allocation does this too; call it to
+    /// bring the statistics up to date. To give memory back, call [`empty_cache`](Self::empty_cache) or
     /// [`trim`](Self::trim).
     ///
     /// Under the `direct` policy, which caches nothing, what is free and idle then goes back to the driver. Each free
-    /// does this itself, but where the application closes ticks the last use of what was freed is complete only after a
+    /// does this itself. But where the application closes ticks, the last use of a freed block is complete only after a
     /// later submit.
     ///
     /// # Errors

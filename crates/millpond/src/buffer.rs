@@ -37,7 +37,7 @@ pub enum Readiness {
 ///
 /// (Under the `direct` policy, the drop does return idle memory to the driver. That is its purpose.)
 ///
-/// A buffer may be sent to any thread and dropped there. It keeps alive what it needs of its allocator.
+/// A buffer may be sent to any thread and dropped there. It keeps the parts of its allocator alive that it needs.
 #[must_use = "a buffer that is not kept goes straight back to the pool"]
 pub struct Buffer<B: Backend> {
     lane: LaneRef<B>,
@@ -124,7 +124,7 @@ impl<B: Backend> Buffer<B> {
 
     /// Returns the size of its block in bytes: `len` after rounding. Transfers end at `len`. Work of the program
     /// itself, through the [`segment`](Self::segment) or the [`address`](Self::address), may use all of these bytes.
-    /// Those behind `len` hold what the last owner left there, unless the allocator
+    /// Those after `len` hold what the last owner left there, unless the allocator
     /// [scrubs](millpond_core::settings::Scrub).
     pub fn capacity(&self) -> u64 {
         self.size
@@ -159,7 +159,7 @@ impl<B: Backend> Buffer<B> {
         (self.held.block != EMPTY).then(|| SegmentRef::new(self.lane.lock().segment(self.slot)))
     }
 
-    /// Returns how the memory is safe to use now. A later call may return a less restrictive value. May ask the
+    /// Returns why the memory is safe to use now. A later call may return a less restrictive value. May poll the
     /// backend, without blocking.
     pub fn readiness(&self) -> Readiness {
         let state = self.lane.owner();

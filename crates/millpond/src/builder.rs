@@ -54,7 +54,7 @@ impl<B: Backend> Builder<B> {
         }
     }
 
-    /// Sets all settings, including the policy, in the place of those given so far.
+    /// Replaces all settings given so far, including the policy.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.options = Ok(settings.into());
         self.ignored.clear();
@@ -78,10 +78,9 @@ impl<B: Backend> Builder<B> {
         self
     }
 
-    /// Returns the keys of the texts given so far that are accepted and have no effect here, each once, in their order
-    /// and under their CUDA names. PyTorch has them for parts that Millpond does not have; their values were checked.
-    /// With the feature `tracing`, [`build`](Self::build) warns of each. [`Allocator::ignored_settings`] has them
-    /// later.
+    /// Returns the keys given so far that are accepted but have no effect: each once, in order, and under its CUDA
+    /// name. PyTorch has them for parts that Millpond lacks; their values were checked. With the feature `tracing`,
+    /// [`build`](Self::build) warns about each. [`Allocator::ignored_settings`] returns them later.
     ///
     /// ```
     /// use millpond::Allocator;
@@ -94,10 +93,10 @@ impl<B: Backend> Builder<B> {
         &self.ignored
     }
 
-    /// Applies the settings of the environment: of the first of [`ENVIRONMENT`] that is set, if there is one.
+    /// Applies the settings of the environment: the first of [`ENVIRONMENT`] that is set, if any.
     ///
-    /// Nothing else of the library reads the environment: an allocator from [`Allocator::new`], or from a builder on
-    /// which this is not called, has the same settings wherever it runs.
+    /// Nothing else in the library reads the environment. Without this call, an allocator has the same settings
+    /// wherever it runs.
     pub fn environment(self) -> Self {
         self.environment_of(|name| std::env::var(name).ok())
     }
@@ -176,7 +175,7 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// Returns a builder, with which an allocator is configured.
+    /// Returns a builder to configure an allocator.
     pub fn builder(backend: B) -> Builder<B> {
         Builder::new(backend)
     }

@@ -15,7 +15,7 @@ pub(crate) mod view;
 use explain::{Explanation, Facts, RECORDED, Waits, beyond_any_policy, waits};
 use view::ViewError;
 
-/// What kind of error it is, for programs that decide by it.
+/// The kind of an error, for programs that act on it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -36,7 +36,7 @@ pub enum ErrorKind {
     Driver,
 }
 
-/// The reason why an allocator could not serve a request.
+/// Why an allocator could not serve a request.
 ///
 /// ```
 /// use millpond::{Allocator, ErrorKind};
@@ -216,7 +216,7 @@ impl<E: BackendError> Error<E> {
         }
     }
 
-    /// Returns the kind of the error, for programs that decide by it.
+    /// Returns the kind of the error, for programs that act on it.
     pub fn kind(&self) -> ErrorKind {
         match (self, self.fault()) {
             (_, Fault::OutOfMemory) => ErrorKind::OutOfMemory,
@@ -249,7 +249,7 @@ fn advice_if(lost: bool) -> &'static str {
     if lost { ": the device is lost, drop the allocator and start anew" } else { "" }
 }
 
-/// The reason why an allocator could not be created.
+/// Why an allocator could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -324,7 +324,7 @@ impl OutOfMemory {
         Self { device, class, facts, report, explanation }
     }
 
-    /// Returns who is in the way, and what would have helped by how much.
+    /// Returns which blocks are in the way, and what would have helped and by how much.
     pub fn explanation(&self) -> &Explanation {
         &self.explanation
     }

@@ -18,7 +18,7 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 /// Something that happened in an allocator. None of it depends on the device's time, except when a program asks: the
 /// same requests lead to the same events on every device that reuses in order.
 ///
-/// A block that is handed out is named by its segment and the offset in it, from its `Grant` to its `Free`.
+/// From its `Grant` to its `Free`, a block is identified by its segment and the offset in it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -97,7 +97,7 @@ pub enum Event {
     },
 }
 
-/// A receiver of events, which [`Allocator::set_sink`](crate::Allocator::set_sink) puts in place.
+/// A receiver of events, installed with [`Allocator::set_sink`](crate::Allocator::set_sink).
 ///
 /// ```
 /// use millpond::Allocator;

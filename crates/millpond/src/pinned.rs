@@ -33,10 +33,9 @@ pub use buffer::PinnedBuffer;
 /// again, on any thread, once the copies that used it are complete, because the *host* may be the next to write it. So
 /// a buffer can be dropped as soon as its copies are queued.
 ///
-/// The reserved bytes stay within an eighth more than the most bytes that were live at a time ([`Settings::for_host`]),
-/// where memory that waits for copies counts as live: idle segments are released before more are reserved. Where time
-/// matters more than memory, set a larger [slack](millpond_core::settings::Segments::Snug) with
-/// [`pinned_with`](Allocator::pinned_with).
+/// The reserved bytes stay within 1.125 times the peak of live bytes ([`Settings::for_host`]), where memory that waits
+/// for copies counts as live: idle segments are released before more are reserved. If time matters more than memory,
+/// set a larger [slack](millpond_core::settings::Segments::Snug) with [`pinned_with`](Allocator::pinned_with).
 ///
 /// ```
 /// use millpond::Allocator;
@@ -148,9 +147,9 @@ impl<B: Backend> Pinned<B> {
     /// Allocates at least `bytes` bytes. Their content is unspecified: memory is handed out as its previous user left
     /// it, unless the cache [scrubs](millpond_core::settings::Scrub).
     ///
-    /// A hit makes no driver call, except that it asks streams for their progress while buffers wait for their copies.
-    /// A miss may release idle segments, which **waits for the device** where releases do (CUDA), and reserves a new
-    /// one. A request of 0 bytes gives an empty buffer that is not counted.
+    /// A hit makes no driver call, except that it polls streams while buffers wait for their copies. A miss may release
+    /// idle segments, which **waits for the device** where releases do (CUDA), and reserves a new one. A request of 0
+    /// bytes gives an empty buffer that is not counted.
     ///
     /// # Errors
     ///
@@ -166,9 +165,9 @@ impl<B: Backend> Pinned<B> {
     /// memory. Its `empty_cache` and `trim` wait for the copies in progress, and on CUDA each segment that they release
     /// waits for the device.
     ///
-    /// It has no streams, and so no other buffers than those of [`allocate`](Self::allocate): `create_stream` and
-    /// `stream` return [`Error::NoStreams`]. The stream that [`layout`](Allocator::layout) and reports name is set
-    /// aside for the cache. The device's allocator opens no stream with its number either ([`Error::SetAside`]).
+    /// It has no streams, so only [`allocate`](Self::allocate) returns its buffers: `create_stream` and `stream` return
+    /// [`Error::NoStreams`]. The stream that [`layout`](Allocator::layout) and reports name is set aside for the cache.
+    /// The device's allocator opens no stream with its number either ([`Error::SetAside`]).
     ///
     /// `set_limit` limits the reserved bytes of this cache alone. `reset_peak_stats` also forgets the peak that decides
     /// how much may stay cached.

@@ -141,7 +141,7 @@ impl<B: Backend> fmt::Debug for Pool<B> {
 
 /// Private pools.
 impl<B: Backend> Allocator<B> {
-    /// Creates a private pool, with the returned reference. Reserves no memory.
+    /// Creates a private pool and returns its first reference. Reserves no memory.
     ///
     /// # Errors
     ///
@@ -154,13 +154,12 @@ impl<B: Backend> Allocator<B> {
         Ok(Pool::counted(self.handle(), bond))
     }
 
-    /// Creates a private pool whose segments come from another allocator, with the returned reference: PyTorch's
-    /// `MemPool` with an allocator. Asks the source for nothing yet.
+    /// Creates a private pool whose segments come from another allocator, and returns its first reference: PyTorch's
+    /// `MemPool` with an allocator. Requests nothing from the source yet.
     ///
     /// Whatever the policy is, PyTorch's rules of plain segments hold in the pool: a segment has 2 MiB, 20 MiB or the
-    /// size of the request, blocks are cut from it, and no other stream gets them. What goes back of the pool goes to
-    /// its source, when memory of a pool goes back: see [`Pool`]. Its bytes count like those of other pools, towards
-    /// the limit too.
+    /// size of the request, blocks are cut from it, and no other stream gets them. The pool releases its memory to the
+    /// source, at the times that [`Pool`] describes. Its bytes count like those of other pools, towards the limit too.
     ///
     /// # Errors
     ///
@@ -206,7 +205,7 @@ impl<B: Backend> Allocator<B> {
         self.state().coordinator.lock().private_pools()
     }
 
-    /// Returns what a pool has, the default pool or a private one; `None` if there is no such pool. Walks over the
+    /// Returns the statistics of the default pool or a private one; `None` if there is no such pool. Walks over the
     /// blocks of the pool.
     pub fn pool_stats(&self, id: PoolId) -> Option<PoolStats> {
         let state = self.state();
@@ -214,7 +213,7 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Returns all cached memory of one pool to the driver, as [`empty_cache`](Self::empty_cache) does for all. Waits
-    /// only for what that memory waits for. Does nothing while the pool has references: PyTorch's `emptyCache` of a
+    /// only for the work that uses that memory. Does nothing while the pool has references: PyTorch's `emptyCache` of a
     /// pool.
     ///
     /// # Errors

@@ -90,8 +90,8 @@ impl<B: Backend> Stream<B> {
     /// Allocates at least `bytes` bytes, for use on this stream.
     ///
     /// A hit costs tens of nanoseconds and makes no driver call. A miss reserves memory from the driver, and may first
-    /// release cached memory or wait for the device, in the order that the policy sets. 0 bytes give an empty buffer,
-    /// which is not counted.
+    /// release cached memory or wait for the device, in the order that the policy sets. A request for 0 bytes returns
+    /// an empty buffer, which is not counted.
     ///
     /// # Errors
     ///

@@ -26,7 +26,7 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// Returns what became of a program that was replayed under these settings, over all passes.
+    /// Returns the result of a program that was replayed under these settings, over all passes.
     pub fn of(settings: Settings, replayed: &Replayed) -> Self {
         let refused = replayed.passes().map(|pass| pass.ooms).sum();
         Self { settings, refused, reserved_peak: replayed.life_reserved_peak }
@@ -57,7 +57,7 @@ pub struct Fits {
     pub recorded: Option<Recorded>,
 }
 
-/// What the history of an allocator has of its program.
+/// What the history of an allocator says about its program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recorded {
     /// The policy that the program ran under: the name of its variant.
@@ -217,8 +217,8 @@ pub fn fits_of<B: Backend>(
     Ok(fits)
 }
 
-/// Returns these settings under every policy, without those that need virtual memory where there is none. Under the
-/// policy of the settings they are as they are.
+/// Returns these settings under every policy, without those that need virtual memory where there is none. Under their
+/// own policy, the settings stay unchanged.
 pub fn under_each_policy(settings: &Settings, has_pages: bool) -> Vec<Settings> {
     let possible = Policy::VARIANTS.into_iter().filter(|policy| has_pages || !policy.needs_pages());
     let with = |policy: Policy| match settings.policy.variant_name() == policy.variant_name() {

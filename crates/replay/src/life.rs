@@ -36,8 +36,8 @@ impl<B: Backend> Default for Life<'_, B> {
 }
 
 impl Replay {
-    /// Works like [`run_on`](Self::run_on), or as [`run_checked`](Self::run_checked) if bytes are checked, with
-    /// passes that are one life. Kept blocks are freed behind the last pass; that counts in no pass.
+    /// Works like [`run_on`](Self::run_on), or like [`run_checked`](Self::run_checked) if bytes are checked, but the
+    /// passes are one life. Kept blocks are freed after the last pass, which counts in no pass.
     ///
     /// With work in flight, streams are submitted where the application closes ticks as in a checked replay.
     ///

@@ -5,13 +5,13 @@ use millpond_backend::Backend;
 
 use crate::watch::Watch;
 
-/// An observer of a replay, as [`Life::observer`](crate::Life::observer) takes one. Every method does nothing unless it
-/// is written.
+/// An observer of a replay, as [`Life::observer`](crate::Life::observer) takes one. By default every method does
+/// nothing.
 ///
-/// What it asks of the allocator must not change what is decided, or the replay is another one:
+/// It must not change the allocator's decisions, or the replay is a different one. These calls only look:
 /// [`ledger`](millpond::Allocator::ledger), [`layout`](millpond::Allocator::layout),
 /// [`page_stats`](millpond::Allocator::page_stats) and
-/// [`slack_stats_as_seen`](millpond::Allocator::slack_stats_as_seen) only look.
+/// [`slack_stats_as_seen`](millpond::Allocator::slack_stats_as_seen).
 pub trait Observer<B: Backend> {
     /// Observes that a block was granted.
     fn granted(&mut self, _id: u32, _buffer: &Buffer<B>) {}

@@ -102,7 +102,7 @@ impl Replayed {
     }
 
     /// Returns the most bytes that were reserved by the end of a pass over the most that were live by then, for the
-    /// pass behind which that is largest. It is 1 at best. Where sizes vary a later pass may have more live than all
+    /// pass after which that is largest. It is 1 at best. Where sizes vary a later pass may have more live than all
     /// before it, which takes nothing from what was reserved for less. With several threads, or a first pass that was
     /// cut short, it is that at the end, as what is live was not measured pass by pass.
     pub fn life_reserved_over_live(&self) -> f64 {

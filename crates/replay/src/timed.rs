@@ -68,8 +68,7 @@ impl<'a> Timed<'a> {
         Self { device, sharing, kernel, now: 0, driver, lanes: Vec::new(), vary: None }
     }
 
-    /// Has the time of each kernel differ from the given one by up to `percent`, from 0 to 100, at random. Equal seeds
-    /// give equal times.
+    /// Varies the time of each kernel at random by up to `percent`, from 0 to 100. Equal seeds give equal times.
     #[must_use]
     pub fn varied(self, percent: u64, seed: u64) -> Self {
         Self { vary: Some((percent.min(100), Random::new(seed))), ..self }

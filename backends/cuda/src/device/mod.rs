@@ -27,7 +27,7 @@ mod surface;
 /// `mark`, and `reached` while nothing is outstanding, take no lock and make no driver call.
 pub type Cuda = CudaWith<Plain>;
 
-/// A CUDA device with the test gear `G`: [`Cuda`] is the one without, and has the documentation.
+/// A CUDA device with the test gear `G`. [`Cuda`] is the device without it, and has the documentation.
 pub struct CudaWith<G: Gear> {
     pub(crate) device: Arc<Device<G>>,
 }

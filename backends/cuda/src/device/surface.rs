@@ -59,7 +59,7 @@ impl<G: Gear> CudaWith<G> {
         self.device.ordinal
     }
 
-    /// Returns the facts that are known of the device.
+    /// Returns the facts about the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.device.info
     }
@@ -69,8 +69,8 @@ impl<G: Gear> CudaWith<G> {
         self.device.peers.lock().iter().map(|peer| peer.ordinal()).collect()
     }
 
-    /// Lets the kernels of another device touch this one's memory: what there is, and what will be. The primary context
-    /// of the other device is held. Does nothing for this device itself. A driver call for each page that is mapped.
+    /// Lets the kernels of another device access this one's memory, both existing and future. Holds the primary context
+    /// of the other device. Does nothing for this device itself. Makes a driver call for each mapped page.
     ///
     /// Devices that are named to [`CudaBuilder::peers`](crate::CudaBuilder::peers) have been given access already.
     ///
@@ -119,7 +119,7 @@ impl<G: Gear> CudaWith<G> {
     /// devices wait, not the host. `peer` may also be another handle of this device.
     ///
     /// This orders a copy between devices on both: before the copy, the copying stream waits here for the other stream,
-    /// and behind the copy, the other stream waits for the copying one. Memory that is then freed or used on the other
+    /// and after the copy, the other stream waits for the copying one. Memory that is then freed or used on the other
     /// stream is freed or used after the copy. Costs as much as [`wait_for`](millpond_backend::StreamWait::wait_for).
     ///
     /// # Errors
@@ -173,10 +173,9 @@ impl<G: Gear> CudaWith<G> {
     /// [`import`](crate::Cuda::import). The device must have been opened with
     /// [`CudaBuilder::shareable_pages`](crate::CudaBuilder::shareable_pages).
     ///
-    /// Whoever has a descriptor can use the whole page, with all that is in it beside those bytes. The memory behind
-    /// them must not be freed before the other processes are done with it: freed memory is used again, while they still
-    /// see it. How the descriptors reach the other process is left to the program: through a Unix socket, by being
-    /// inherited, or fetched with `pidfd_getfd`.
+    /// A descriptor gives access to the whole page, including everything else in it. Do not free the memory before the
+    /// other processes are done with it: freed memory is reused while they still see it. How the descriptors reach the
+    /// other process is left to the program: through a Unix socket, by being inherited, or fetched with `pidfd_getfd`.
     ///
     /// The first export of a page costs a driver call and an open file, which stays with the page until it is released.
     ///
@@ -189,7 +188,7 @@ impl<G: Gear> CudaWith<G> {
         self.device.export(address, bytes)
     }
 
-    /// Maps pages of another process one behind another, each with its size in bytes, for access by this device and its
+    /// Maps pages of another process one after another, each with its size in bytes, for access by this device and its
     /// peers. The descriptors may be closed afterwards.
     ///
     /// The memory exists at least until [`end_import`](crate::Cuda::end_import). It is not counted by

@@ -5,7 +5,7 @@ use millpond_sim::{Completion, CostModel, Sim};
 
 use super::{listed, parse_bytes};
 
-/// The properties of a simulated device; those of an H200 where an option is not given.
+/// The properties of a simulated device. The defaults are those of an H200.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[non_exhaustive]
 pub struct SimOptions {
@@ -78,7 +78,7 @@ impl SimOptions {
         Ok(options)
     }
 
-    /// Returns the device without options, which is always there.
+    /// Returns the device without options, which always exists.
     ///
     /// # Errors
     ///

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use millpond_backend::Fault;
 use thiserror::Error;
 
-/// The error of a call that failed as a test has planned. Backends embed it in their own error.
+/// The error of a call that failed because a test planned it. Backends embed it in their own error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("planned fault in {call}: {fault:?}")]
 pub struct Planned {

@@ -55,7 +55,7 @@ pub struct PinnedBlock {
     pub site: Option<&'static Location<'static>>,
 }
 
-/// Something that would have made memory for the request.
+/// Something that would have freed memory for the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Remedy {

@@ -1,6 +1,6 @@
 //! What is wrong with a range, a cast or a length.
 
-/// The reason why a slice or a view cannot be made, or why elements do not fit. Nothing was changed.
+/// Why a slice or a view cannot be made, or elements do not fit. Nothing was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ViewError {

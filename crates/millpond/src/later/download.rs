@@ -47,10 +47,10 @@ impl<B: Backend + Clone> Stream<B> {
     /// Starts to copy elements to the host, after all earlier work of the stream, and returns a future of them. Submits
     /// the stream, and **does not wait** for it: the buffer may be dropped at once.
     ///
-    /// The bytes go through page-locked memory, of a cache that the first such download creates and that belongs to the
-    /// allocator (at most twice the most bytes that were on their way at a time), or through buffers that can be mapped
-    /// (wgpu). The last poll copies them from there. A download that finds no memory in the cache reserves some, which
-    /// takes about as long as the copy itself.
+    /// The bytes go through page-locked memory, or through buffers that can be mapped (wgpu). The first such download
+    /// creates a cache of that memory for the allocator, which holds at most twice the peak of bytes in transfer. The
+    /// last poll copies them from there. If the cache has no memory for a download, reserving it takes about as long as
+    /// the copy itself.
     ///
     /// # Errors
     ///

@@ -50,8 +50,7 @@ pub struct Reached<B: Backend> {
 }
 
 impl<B: Backend> Allocator<B> {
-    /// Returns a future that is over once everything up to a point is complete. Makes no driver call before it is
-    /// polled.
+    /// Returns a future that completes once everything up to a point is done. Makes no driver call before it is polled.
     ///
     /// Where the application closes ticks (Vulkan, wgpu), take the point with [`Stream::submit`]: work that was not
     /// submitted is never reached.

@@ -11,7 +11,7 @@ use crate::text::format_bytes;
 /// A label, shared by the buffers that have it.
 pub(crate) type Label = Arc<str>;
 
-/// Buffers with one label, or without one, and of one place in the program where places are tracked.
+/// Buffers with the same label, or with none, and from the same place in the program if places are tracked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LiveGroup {
     /// The label; `None` for buffers that were given none.

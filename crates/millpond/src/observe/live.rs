@@ -26,7 +26,7 @@ use crate::text::format_bytes;
 
 pub use crate::notes::groups::LiveGroup;
 
-/// What an allocator notes of each buffer that it hands out.
+/// What an allocator records about each buffer that it hands out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Tracking {
@@ -71,7 +71,7 @@ impl Live {
         &self.groups
     }
 
-    /// Returns whether no buffer is alive that was noted.
+    /// Returns whether no tracked buffer is alive.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
@@ -139,12 +139,12 @@ impl fmt::Display for LiveChange {
 
 /// What is alive, by label.
 impl<B: Backend> Allocator<B> {
-    /// Turns on, or off, that each buffer is noted that is handed out, with its label and size, for
-    /// [`live`](Self::live). Buffers that were handed out before are not known; those that were noted are forgotten
-    /// when it is turned off. Turn it on before threads allocate.
+    /// Turns tracking for [`live`](Self::live) on or off: the label and the size of each buffer that is handed out.
+    /// Buffers that were handed out before are not tracked, and turning it off forgets all. Turn it on before threads
+    /// allocate.
     ///
-    /// While it is on, a pair of an allocation and a free costs some forty nanoseconds more, and no lock. While it is
-    /// off, it costs nothing.
+    /// While it is on, an allocation and a free together take about forty nanoseconds longer, and no additional lock.
+    /// While it is off, it costs nothing.
     ///
     /// ```
     /// use millpond::Allocator;
@@ -181,13 +181,13 @@ impl<B: Backend> Allocator<B> {
         Live { groups: self.state().live_groups() }
     }
 
-    /// Sets the function that is told what is still alive when the last handle of the allocator ends (every
-    /// [`Allocator`], [`Stream`] and [`Pinned`](crate::Pinned)), if anything is. It replaces an earlier one. Buffers
-    /// may outlive the handles by right; a program whose buffers do not learns here of those that are left.
+    /// Sets the function that receives the buffers that are still alive when the last handle of the allocator is
+    /// dropped ([`Allocator`], [`Stream`] and [`Pinned`](crate::Pinned)), if there are any. It replaces an earlier one.
+    /// Buffers may outlive the handles; a program whose buffers should not can find leaks here.
     ///
-    /// It is told nothing unless [`track_live`](Self::track_live) is on. It runs once, on the thread that drops the
-    /// handle, and must not panic. Nothing is printed unless it prints: `|live| tracing::warn!("{live}")` and
-    /// `|live| eprintln!("{live}")` are two that do.
+    /// It is called only while [`track_live`](Self::track_live) is on. It runs once, on the thread that drops the
+    /// handle, and must not panic. It may print the buffers, as `|live| tracing::warn!("{live}")` and `|live|
+    /// eprintln!("{live}")` do.
     pub fn on_left_alive(&self, hook: impl Fn(&Live) + Send + Sync + 'static) {
         let hook = move |groups| hook(&Live { groups });
         let replaced = self.state().sinks.noting.hook.lock().replace(Box::new(hook));
@@ -196,8 +196,8 @@ impl<B: Backend> Allocator<B> {
 }
 
 impl<B: Backend> Stream<B> {
-    /// Works like [`allocate`](Self::allocate) within a [tag](crate::tag()) of this name: it is the buffer's
-    /// label, below the tag that is in force.
+    /// Works like [`allocate`](Self::allocate) within a [tag](crate::tag()) of this name, which becomes the buffer's
+    /// label, inside the current tag.
     ///
     /// # Errors
     ///
@@ -212,11 +212,11 @@ impl<B: Backend> Stream<B> {
 
 impl<B: Backend> Buffer<B> {
     /// Gives the buffer a label, under which [`Allocator::live`] counts it. It replaces an earlier one, and has no
-    /// effect on an empty buffer and unless [`Allocator::track_live`] was on when the buffer was handed out. The place
-    /// of the call is noted with [`Tracking::Sites`]. Without tracking it costs a load and a branch.
+    /// effect on an empty buffer and unless [`Allocator::track_live`] was on when the buffer was handed out. With
+    /// [`Tracking::Sites`] the place of the call is recorded. Without tracking it costs a load and a branch.
     ///
-    /// The label is used as it is, also within a [tag](crate::tag()). The process keeps one copy of each label that was
-    /// ever noted, so labels are names of kinds of buffers, and not of each one.
+    /// The label is used as it is, even within a [tag](crate::tag()). The process keeps one copy of each recorded label
+    /// forever, so name kinds of buffers, not each buffer.
     #[track_caller]
     pub fn set_label(&self, label: &str) {
         if self.lane().owner().sinks.noting.is_on() && self.held().block != EMPTY {
@@ -227,7 +227,7 @@ impl<B: Backend> Buffer<B> {
         }
     }
 
-    /// Returns the label, if the buffer was noted and has one.
+    /// Returns the label, if the buffer is tracked and has one.
     pub fn label(&self) -> Option<std::sync::Arc<str>> {
         let label = self.lane().lock().notes.as_ref()?.note(self.held().block)?.label;
         Names::now().of(label)

@@ -21,10 +21,9 @@ impl<B: Backend> Allocator<B> {
         self.state().coordinator.lock().page_stats()
     }
 
-    /// Returns how many bytes are reserved beyond the setting `slack` of `paged`, and how many bytes of freed memory
-    /// work in flight keeps from being used by others, by the stream of that work. Asks every stream how far it is that
-    /// is not being captured, and walks over every block. A stream that the driver fails to ask counts as where it was
-    /// seen last.
+    /// Returns how many bytes are reserved beyond the setting `slack` of `paged`, and how many freed bytes work in
+    /// flight keeps from other streams, for each stream with such work. Polls every stream that is not being captured,
+    /// and walks over every block. If the driver fails to poll a stream, its last known progress counts.
     pub fn slack_stats(&self) -> SlackStats {
         let state = self.state();
         let ask = |stream| Some(Point { stream, tick: state.backend.reached(stream).ok()? });
@@ -35,9 +34,8 @@ impl<B: Backend> Allocator<B> {
         coordinator.slack_stats(&mut LockedShards(state))
     }
 
-    /// Returns the same as [`slack_stats`](Self::slack_stats) without asking any stream: each counts as where it was
-    /// seen last. What the allocator decides afterwards is therefore the same as without the call. Walks over every
-    /// block.
+    /// Returns the same as [`slack_stats`](Self::slack_stats) without polling any stream: the last known progress
+    /// counts. So the call does not change later decisions of the allocator. Walks over every block.
     pub fn slack_stats_as_seen(&self) -> SlackStats {
         let state = self.state();
         state.coordinator.lock().slack_stats(&mut LockedShards(state))

@@ -77,7 +77,7 @@ impl Usage {
         }
     }
 
-    /// Returns the bytes in use: all but the free ones, or what is reserved where that is more, as on devices that
+    /// Returns the bytes in use: all but the free ones, or the reserved bytes if those are more, as on devices that
     /// grant more than they have.
     pub fn used_bytes(&self) -> u64 {
         self.total_bytes.saturating_sub(self.free_bytes).max(self.reserved_bytes)

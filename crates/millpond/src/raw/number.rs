@@ -170,7 +170,7 @@ impl<B: Backend> Allocator<B> {
     /// do; `None` for an empty buffer, and on devices without addresses. Takes the stream's lock briefly.
     ///
     /// Another thread may have freed the number: then this returns `None`, or the place of a later block that has the
-    /// number now. Who knows the address of the buffer can tell by that.
+    /// number now. Compare the address to find out.
     pub fn place_raw(&self, raw: RawBuffer) -> Option<(u64, u64)> {
         let (state, held) = (self.state(), raw.held());
         if held.block == EMPTY {

@@ -7,9 +7,9 @@ use millpond_backend::{Backend, StreamId};
 /// Another allocator, which supplies a private pool with segments instead of the driver. Give it to
 /// [`Allocator::create_pool_from`](crate::Allocator::create_pool_from).
 ///
-/// Both functions are called on the thread whose call needs them, with no lock held. They must not use the allocator
-/// whose pool it is, as others may wait for this call. The source is dropped once no handle of the pool is left and its
-/// last segment went back.
+/// Both functions are called on the thread that needs memory, with no lock held. They must not use the allocator of the
+/// pool, because others may wait for this call. The source is dropped once no handle of the pool is left and its last
+/// segment went back.
 ///
 /// # Safety
 ///

@@ -84,13 +84,14 @@ impl<B: Backend> Stream<B> {
     ///
     /// One of the two may be another allocator's buffer: of the same device, such as page-locked memory, and of another
     /// device where the backend copies between devices (CUDA does, with peer access or without). The copy is work of
-    /// this stream, and only this stream orders it. The other allocator does not know of it, and points of its streams
-    /// mean nothing here. So before the copy, wait until the other buffer's last work is complete, and until the copy
-    /// is complete neither use that buffer nor drop it: [`synchronize`](Self::synchronize) the other stream before, and
-    /// this one after. A buffer of the same device is simpler: allocate it on this very stream, through a handle of its
-    /// own allocator ([`Allocator::stream`](crate::Allocator::stream)). On CUDA the devices can wait instead of the
-    /// host: call `Cuda::wait_for_peer` of `millpond-cuda`, here for a point of the other buffer's stream before the
-    /// copy, and there for a point of this stream after it; then the other buffer may be dropped at once.
+    /// this stream, and only this stream orders it. The other allocator does not know about it, and points of its
+    /// streams mean nothing here. So before the copy, wait until the other buffer's last work is complete, and until
+    /// the copy is complete neither use that buffer nor drop it: [`synchronize`](Self::synchronize) the other stream
+    /// before, and this one after. A buffer of the same device is simpler: allocate it on this very stream, through a
+    /// handle of its own allocator ([`Allocator::stream`](crate::Allocator::stream)). On CUDA the devices can wait
+    /// instead of the host: call `Cuda::wait_for_peer` of `millpond-cuda`, here for a point of the other buffer's
+    /// stream before the copy, and there for a point of this stream after it; then the other buffer may be dropped at
+    /// once.
     ///
     /// # Errors
     ///

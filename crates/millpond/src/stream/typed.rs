@@ -24,7 +24,7 @@ impl<B: Backend> Stream<B> {
         Typed::new(self.allocate(bytes)?).map_err(|(error, _)| Error::View(error))
     }
 
-    /// Allocates as many elements as the host gives, and copies them there. Does not wait for the device.
+    /// Allocates memory for elements of the host, and copies them there. Does not wait for the device.
     ///
     /// # Errors
     ///

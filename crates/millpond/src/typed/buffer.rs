@@ -57,7 +57,7 @@ impl<T: Pod, M: Memory> Typed<T, M> {
         &self.buffer
     }
 
-    /// Returns the buffer without a type of elements.
+    /// Returns the untyped buffer.
     pub fn into_buffer(self) -> M {
         self.buffer
     }

@@ -63,7 +63,7 @@ impl<T: Pod, M: Memory> View<T, M> {
         &self.owner
     }
 
-    /// Returns the range as a borrowed slice, which has the place of its first byte, too.
+    /// Returns the range as a borrowed slice, which also has the place of its first byte.
     pub fn as_slice(&self) -> Slice<'_, T, M> {
         Slice::new(&*self.owner, self.span)
     }

@@ -6,7 +6,7 @@ use millpond::settings::Settings;
 
 use super::{Measured, conf_of};
 
-/// Settings, and what the program came to under them.
+/// Settings, and the result of the program under them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tried {
     /// The settings.
@@ -22,8 +22,8 @@ impl Tried {
     }
 }
 
-/// The settings of which none is beaten: for each, every other one reserves more bytes, or takes more of the driver's
-/// time. In order of reserved bytes, the fewest first.
+/// The settings that no other beats: every other one reserves more bytes, or takes more of the driver's time. In order
+/// of reserved bytes, the fewest first.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Frontier {
     tried: Vec<Tried>,

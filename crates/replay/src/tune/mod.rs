@@ -27,7 +27,7 @@ pub use search::{Budget, Search, Searched};
 pub use space::Space;
 pub use trial::Trial;
 
-/// What a program came to under some settings, over all passes.
+/// The result of a program under some settings, over all passes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Measured {
     /// The most bytes that were reserved at one time.

@@ -54,7 +54,7 @@ pub struct Recommended {
     pub checked: Checked,
 }
 
-/// What settings came to on variations of the program.
+/// The result of settings on variations of the program.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Checked {
     /// The number of variations.

@@ -102,12 +102,12 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Returns the newest entries, oldest first; none unless [`record_history`](Self::record_history) was called.
-    /// Copies the entries while it keeps all streams from going on, and orders them afterwards.
+    /// Copies the entries while it holds all streams, and sorts them afterwards.
     pub fn history(&self) -> History {
         self.state().copy_rings().map_or_else(History::default, Rings::into_history)
     }
 
-    /// Adds a note to the history, such as the number of a step. Has no effect unless it is recorded.
+    /// Adds a note to the history, such as the number of a step. Has no effect while nothing is recorded.
     pub fn annotate(&self, text: &str) {
         self.state().mark_event(|| Mark::Annotate(Arc::from(text)));
     }

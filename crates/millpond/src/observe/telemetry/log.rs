@@ -14,8 +14,8 @@ use crate::events::{Event, Sink};
 /// | `WARN` | `refused by the driver, trying on`; `out of memory` |
 ///
 /// Fields are `device` (the name that it was made with), `stream`, `segment`, `offset`, `bytes`, `requested`, `call`.
-/// As with every sink, operations take a lock that all streams share while it is set, and the subscriber is called
-/// under it: it must not use the allocator.
+/// As with every sink, operations take a lock that all streams share while it is set. The subscriber is called under
+/// that lock, so it must not use the allocator.
 ///
 /// ```
 /// use millpond::Allocator;

@@ -13,7 +13,7 @@ const RETRIES: &str = "millpond_alloc_retries_total";
 const OOMS: &str = "millpond_ooms_total";
 const ALLOCATIONS: &str = "millpond_allocations_total";
 
-/// Describes the metrics that [`Allocator::publish_metrics`] sets to the recorder that is installed.
+/// Describes the metrics of [`Allocator::publish_metrics`] to the installed recorder.
 pub fn describe_metrics() {
     describe_gauge!(RESERVED, Unit::Bytes, "bytes reserved from the driver");
     describe_gauge!(ALLOCATED, Unit::Bytes, "bytes in buffers, after rounding");
@@ -30,8 +30,8 @@ impl<B: Backend> Allocator<B> {
     /// `millpond_driver_calls_total`, `millpond_alloc_retries_total`, `millpond_ooms_total` and
     /// `millpond_allocations_total` what was counted since the start. All have the label `device`, with this name.
     ///
-    /// Call it before each scrape, or every second. Between the calls it costs nothing, because it reads the statistics
-    /// that are there anyway: it costs what [`stats`](Self::stats) does.
+    /// Call it before each scrape, or every second. Each call costs as much as [`stats`](Self::stats), and nothing is
+    /// measured between calls.
     ///
     /// ```
     /// use millpond::Allocator;
