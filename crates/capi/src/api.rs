@@ -191,7 +191,7 @@ pub unsafe extern "C" fn millpond_set_limit(pond: *mut CAllocator, bytes: u64) -
     })
 }
 
-/// Gives cached memory back, down to a number of bytes.
+/// Releases cached memory until at most a number of bytes are reserved.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_trim(pond: *mut CAllocator, bytes: u64, reserved: *mut u64) -> i32 {
     boundary::status(|| {
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn millpond_empty_cache(pond: *mut CAllocator) -> i32 {
     })
 }
 
-/// Returns the figures that programs look at most.
+/// Returns the most used statistics.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_get_usage(pond: *mut CAllocator, out: *mut Usage) -> i32 {
     boundary::status(|| {

@@ -5,7 +5,7 @@ use millpond::{BuildError, Error};
 use millpond_backend::{BackendError, Fault};
 use millpond_cuda::CudaError;
 
-/// What became of a call. The header documents the codes under the same names and numbers.
+/// The result of a call. The header documents the codes under the same names and numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 #[allow(missing_docs)] // The header has their documentation.

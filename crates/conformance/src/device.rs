@@ -17,7 +17,7 @@ pub struct Need {
     pub pages: bool,
 }
 
-/// The reason why a device cannot be opened for a scenario: the driver or a power is missing.
+/// Why a device cannot be opened for a scenario: the driver or an ability is missing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unavailable(
     /// The reason, as a sentence for people.
@@ -45,8 +45,8 @@ pub struct Live {
 
 /// A device that the suite is run on.
 ///
-/// Only [`name`](Self::name) and [`open`](Self::open) must be written. Every other method is a power that some devices
-/// have; a scenario that needs one is skipped, with the reason, where the method was left as it is.
+/// Only [`name`](Self::name) and [`open`](Self::open) must be written. Every other method is an ability that some
+/// devices have. Scenarios that need a method with its default are skipped, with the reason.
 pub trait DeviceUnderTest: Sync {
     /// The backend.
     type Backend: Backend;
@@ -178,8 +178,8 @@ pub trait DeviceUnderTest: Sync {
     }
 }
 
-/// Returns whether the environment requires this device or power: `MILLPOND_REQUIRE` is a list separated by commas, for
-/// example `vulkan,wgpu,sparse,budget`.
+/// Returns whether the environment requires this device or ability: `MILLPOND_REQUIRE` is a list separated by commas,
+/// for example `vulkan,wgpu,sparse,budget`.
 pub fn required(name: &str) -> bool {
     let listed = std::env::var("MILLPOND_REQUIRE").unwrap_or_default();
     listed.split(',').any(|listed| listed.trim() == name)

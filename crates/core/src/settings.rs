@@ -228,8 +228,7 @@ impl Settings {
         Planted::default()
     }
 
-    /// Verifies that every field is within its range, so that an allocator can be made with the settings. Whether a
-    /// device supports them is not checked.
+    /// Verifies that every field is within its range. Does not check whether a device supports the settings.
     ///
     /// # Errors
     ///
@@ -318,7 +317,7 @@ pub enum Growth {
 }
 
 impl Growth {
-    /// All of them, each with its [name](Self::name).
+    /// All ways to grow, each with its [name](Self::name).
     pub const ALL: [Growth; 2] = [Growth::Tight, Growth::Balanced];
 
     /// Returns the name that configurations use.
@@ -368,7 +367,7 @@ impl Policy {
     /// The slack of `paged` where none is set: 5 %.
     pub const DEFAULT_SLACK: f64 = 0.05;
 
-    /// Returns `paged` with the slack that it has where none is set.
+    /// Returns `paged` with its default slack.
     pub const fn paged(growth: Growth) -> Policy {
         Policy::Paged { growth, slack: Self::DEFAULT_SLACK }
     }
@@ -419,7 +418,7 @@ impl Policy {
         self.backing() == Backing::Pages
     }
 
-    /// Returns the share of what was ever live by which more may be reserved, for a policy that bounds it.
+    /// Returns by which share of the live peak reserved memory may exceed it, for a policy that bounds it.
     pub fn slack(self) -> Option<f64> {
         match self {
             Policy::Paged { slack, .. } => Some(slack),
@@ -432,7 +431,7 @@ impl Policy {
         if let Policy::Classic(Segments::Snug(slack)) = self { Some(slack) } else { None }
     }
 
-    /// Returns whether freed memory is kept for later requests, rather than given back as soon as that is possible.
+    /// Returns whether freed memory is kept for later requests, rather than released as soon as possible.
     pub fn caches(self) -> bool {
         self != Policy::Direct
     }
@@ -447,8 +446,8 @@ impl Policy {
     }
 }
 
-/// What a configuration says about the policy: each key for itself, in whatever order they came. A key that does not
-/// concern the policy that is chosen has no effect.
+/// What a configuration says about the policy, key by key, in any order. A key that does not apply to the chosen policy
+/// has no effect.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Choice {
     /// `policy`: `None` leaves it to the device ([`Policy::default_for`]).

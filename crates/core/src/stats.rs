@@ -156,7 +156,7 @@ pub struct PageStats {
     pub unmapped: u64,
 }
 
-/// What is reserved beyond the slack, and the work in flight that may be the reason. Sizes are in bytes.
+/// Reserved bytes beyond the slack, and the work in flight that may be the reason. Sizes are in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SlackStats {
     /// The most that was ever live, in blocks after rounding, whether peaks were reset meanwhile or not. Under `paged`,
@@ -177,8 +177,8 @@ pub struct SlackStats {
     pub sharing: Sharing,
 }
 
-/// How the work of several streams shares the device, as far as `paged` has found out. It decides whether
-/// `growth:balanced` creates pages rather than have streams wait for each other.
+/// How the work of several streams shares the device, as far as `paged` knows. With `growth:balanced` it decides
+/// whether to create pages or let streams wait for each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Sharing {
     /// No time has passed, or none is told (where the application closes ticks): pages are created.

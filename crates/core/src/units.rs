@@ -19,7 +19,7 @@ pub const SMALL_SEGMENT_BYTES: u64 = 2 * MIB;
 pub const SHARED_SEGMENT_BELOW: u64 = 10 * MIB;
 /// The unit of the segment sizes for larger requests, in bytes (PyTorch's `kRoundLarge`).
 pub const LARGE_ROUNDING: u64 = 2 * MIB;
-/// The size from which on requests are refused outright, in bytes, as in PyTorch ("more than 1EB").
+/// The size from which requests are refused at once, in bytes, as in PyTorch ("more than 1EB").
 pub const REQUEST_BYTES_MAX: u64 = 1 << 60;
 
 /// Rounds up to the next multiple of `unit`, which must be a power of two.

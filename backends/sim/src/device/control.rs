@@ -96,7 +96,7 @@ impl Sim {
         tick
     }
 
-    /// Waits for the device: completes all submitted work of all streams. Work behind a wait for work that was never
+    /// Waits for the device: completes all submitted work of all streams. Work that waits for work that was never
     /// submitted stays queued.
     pub fn synchronize(&self) {
         self.device.drain(&mut self.device.state(), |_| true);
@@ -159,8 +159,8 @@ impl Sim {
         state.barriers.insert(stream, newest);
     }
 
-    /// Sets the time by which the device's work proceeds, in nanoseconds: what [`Backend::work_clock`] returns. It is 0
-    /// at first. An earlier time than the present one changes nothing. No work completes by it.
+    /// Sets the clock of the device's work, in nanoseconds, which [`Backend::work_clock`] returns. It starts at 0.
+    /// Earlier times have no effect. Setting it completes no work.
     pub fn set_time(&self, nanos: u64) {
         self.device.work_clock.fetch_max(nanos, Ordering::Relaxed);
     }
@@ -174,8 +174,8 @@ impl Sim {
 /// Addresses, planned failures, and what the device recorded.
 impl Sim {
     /// Makes the next segment or range start exactly at `address`, if that is aligned for its class, ends below 2^56,
-    /// and the bytes there overlap no live segment; else it starts wherever the device chooses. If the reserve fails
-    /// because memory is short, the address stays set.
+    /// and the bytes there overlap no live segment; else it starts wherever the device chooses. If the reservation
+    /// fails for lack of memory, the address stays set.
     pub fn place_next(&self, address: u64) {
         self.device.memory.space().place_next = Some(address);
     }
@@ -193,13 +193,12 @@ impl Sim {
     }
 
     /// Makes segments of class 0 start where those of a recorded program did: `segments` has the bytes and the address
-    /// of each, in the order in which the driver gave them. A segment takes the first address of its size that no
-    /// segment has taken, under the conditions of [`place_next`](Sim::place_next), which comes first; an address that
-    /// does not meet them is passed over. All other segments and ranges start above all of these. What was expected
-    /// before is forgotten.
+    /// of each, in the order in which the driver gave them. A segment takes the first unused address of its size, under
+    /// the conditions of [`place_next`](Sim::place_next), which takes precedence; an address that does not meet them is
+    /// skipped. All other segments and ranges start above all of these. The call replaces earlier expectations.
     ///
-    /// Of free blocks of one size an allocator may take the one with the lowest address, as PyTorch's does, so that a
-    /// replay decides as the recorded program did only if segments lie in the same order.
+    /// Among free blocks of the same size an allocator may take the one with the lowest address, as PyTorch's does. So
+    /// a replay decides as the recorded program did only if segments lie in the same order.
     pub fn expect_segments(&self, segments: &[(u64, u64)]) {
         self.device.memory.space().expect(segments);
     }
@@ -244,7 +243,7 @@ impl Sim {
         self.device.faults.add(None, nth, fault);
     }
 
-    /// Sets how well memory is overwritten from now on.
+    /// Sets how well memory is overwritten.
     pub fn set_overwriting(&self, overwriting: Overwriting) {
         *self.device.overwriting.lock() = overwriting;
     }

@@ -74,7 +74,7 @@ impl SimBuilder {
         self
     }
 
-    /// Sets the bytes of class 1. The default is 256 GiB; the host's memory is taken up only where a caller writes.
+    /// Sets the bytes of class 1. The default is 256 GiB; it uses the host's memory only where a caller writes.
     pub fn pinned_bytes(mut self, bytes: u64) -> SimBuilder {
         self.caps.classes[1].total_bytes = bytes;
         self
@@ -104,15 +104,15 @@ impl SimBuilder {
         self
     }
 
-    /// Sets what the device says about reuse on the home stream. The default is [`Reuse::InOrder`]. The allocator reads
-    /// this fact; it changes nothing in the device: see [`stream_order`](Self::stream_order) for that.
+    /// Sets what the device reports about reuse on the home stream. The default is [`Reuse::InOrder`]. The allocator
+    /// reads this fact; it changes nothing in the device: see [`stream_order`](Self::stream_order) for that.
     pub fn reuse(mut self, reuse: Reuse) -> SimBuilder {
         self.caps.reuse = reuse;
         self
     }
 
-    /// Sets whether the device says that reuse in order needs a barrier. Off by default. The allocator reads this fact;
-    /// whether barriers are placed is checked under [`StreamOrder::Barriers`].
+    /// Sets whether the device reports that reuse in order needs a barrier. Off by default. The allocator reads this
+    /// fact; whether barriers are placed is checked under [`StreamOrder::Barriers`].
     pub fn needs_barrier(mut self, needs: bool) -> SimBuilder {
         self.caps.needs_barrier = needs;
         self
@@ -131,8 +131,8 @@ impl SimBuilder {
         self
     }
 
-    /// Sets what the device lists as its own memory, in bytes, where that differs from what it has: for tests of an
-    /// allocator on a device whose facts are wrong. By default it lists what it has.
+    /// Sets the bytes that the device lists as its own memory, for tests of an allocator on a device whose facts are
+    /// wrong. By default it lists the memory that it has.
     pub fn lists(mut self, bytes: u64) -> SimBuilder {
         self.listed_bytes = Some(bytes);
         self
@@ -166,11 +166,10 @@ impl SimBuilder {
 
     /// Sets whether the device keeps what is written to its memory. On by default.
     ///
-    /// Without it, uploads, fills and copies take their place in the order of the work and are watched as usual, and
-    /// store nothing: for programs that move more bytes than the host has memory, and never look at them. What would
-    /// read the memory, a download or a copy to memory that is kept, returns
-    /// [`SimError::NotKept`](crate::SimError::NotKept) when it is queued. Class 1 is memory of the host and is kept
-    /// always.
+    /// Without it, uploads, fills and copies are ordered and watched as usual, but store nothing. This is for programs
+    /// that move more bytes than the host has memory, and never read them. Anything that would read the memory, a
+    /// download or a copy to kept memory, returns [`SimError::NotKept`](crate::SimError::NotKept) when it is queued.
+    /// Class 1 is memory of the host, and is always kept.
     pub fn keep_contents(mut self, keep: bool) -> SimBuilder {
         self.keep_contents = keep;
         self
@@ -202,9 +201,9 @@ impl SimBuilder {
         self
     }
 
-    /// Sets whether each driver call takes on the host's clock, too, what it costs on the virtual one. The calling
-    /// thread then sleeps while memory that is being taken counts as taken and memory that is being given back is not
-    /// yet given back. For tests of what other threads do meanwhile. Off by default.
+    /// Sets whether each driver call also takes its virtual time on the host's clock. While the calling thread sleeps,
+    /// memory that it takes counts as taken, and memory that it releases is not released yet. For tests of what other
+    /// threads do meanwhile. Off by default.
     pub fn takes_time(mut self, takes: bool) -> SimBuilder {
         self.takes_time = takes;
         self

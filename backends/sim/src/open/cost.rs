@@ -1,7 +1,6 @@
 //! The costs of driver calls, in nanoseconds of the virtual clock.
 
-/// A cost that grows with the bytes: constant up to `small_bytes`, and from there on the straight line through both
-/// points.
+/// A cost that grows with the bytes: constant up to `small_bytes`, then linear through both points.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Curve {
     /// The size in bytes up to which the cost is `small_ns`.
@@ -33,8 +32,8 @@ impl Curve {
     }
 }
 
-/// The cost of each driver call, in nanoseconds. Waiting costs nothing here: how long work runs is no property of the
-/// driver.
+/// The cost of each driver call, in nanoseconds. Waiting costs nothing here, because the driver does not determine how
+/// long work runs.
 ///
 /// A call that fails is counted in [`Calls`](crate::Calls) and adds nothing to the clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +69,7 @@ pub struct CostModel {
 }
 
 impl CostModel {
-    /// Returns a model in which no call has a cost, for tests of speed and of decisions.
+    /// Returns a model in which calls are free, for tests of speed and of decisions.
     pub const fn free() -> CostModel {
         let none = Curve::flat(0);
         CostModel {
@@ -90,7 +89,7 @@ impl CostModel {
         }
     }
 
-    /// Returns what the same H200 takes through Vulkan, where segments are buffers with memory of their own and a queue
+    /// Returns the costs of the same H200 through Vulkan, where segments are buffers with their own memory and a queue
     /// binds the pages: `map` is how much longer a submit takes for each page that it binds, and the host need not wait
     /// for it. Both that and the memory of a page cost by the byte, as it is memory that no buffer has for itself.
     /// Reserving addresses was not measured, and costs nothing here.
@@ -114,7 +113,7 @@ impl CostModel {
         }
     }
 
-    /// Returns what an H200 with driver 580 was measured to take on an idle device.
+    /// Returns the measured costs of an idle H200 with driver 580.
     pub const fn h200() -> CostModel {
         const SMALL: u64 = 2 << 20;
         const LARGE: u64 = 8 << 30;

@@ -1,8 +1,8 @@
 //! How a simulated device behaves: when its work completes, and in what order.
 
-/// When queued work completes without an explicit call. Whatever is chosen, work of one stream completes in order,
-/// device-side waits are honoured, a host wait completes what it waits for, and [`Work::Busy`](crate::Work::Busy) ends
-/// only by a wait or an explicit completion.
+/// When queued work completes without an explicit call. In every mode, work of one stream completes in order,
+/// device-side waits are honoured, a host wait completes the work that it waits for, and
+/// [`Work::Busy`](crate::Work::Busy) ends only by a wait or an explicit completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Completion {
     /// Work completes as soon as it is submitted and no unfinished work is before it.

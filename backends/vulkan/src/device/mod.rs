@@ -81,7 +81,7 @@ impl Vulkan {
         self.device.driver.enabled
     }
 
-    /// Returns the log of the validation layer, where the device was opened with it.
+    /// Returns the log of the validation layer, if the device was opened with it.
     pub fn validation(&self) -> Option<&ValidationLog> {
         self.device.driver.instance.log.as_ref()
     }

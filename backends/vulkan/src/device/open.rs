@@ -38,10 +38,9 @@ impl Vulkan {
         VulkanBuilder::new()
     }
 
-    /// Creates a [`Vulkan`] on an engine's device. It never destroys anything of the engine's. What is made from the
-    /// device is destroyed with the last handle, which waits for the work that was submitted through it. Queues are
-    /// numbered within their family in the order given. If this fails, nothing was made, and [`keep`](Adopted::keep) is
-    /// dropped.
+    /// Creates a [`Vulkan`] on an engine's device. It never destroys the engine's objects. Its own objects are
+    /// destroyed with the last handle, which waits for the work that was submitted through it. Queues are numbered
+    /// within their family in the order given. If this fails, nothing was made, and [`keep`](Adopted::keep) is dropped.
     ///
     /// # Errors
     ///

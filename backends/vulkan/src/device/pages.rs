@@ -9,8 +9,8 @@ use crate::pages::{Binds, Page};
 
 impl Vulkan {
     /// Passes all mappings and unmappings since the last submit to the driver, without submitting anything else. Every
-    /// submit does this; call it so that memory that was given back reaches the driver when no submit will follow. Does
-    /// not block, and costs a driver call if anything was mapped or unmapped.
+    /// submit does this; call it to return released memory to the driver when no submit will follow. Does not block,
+    /// and costs a driver call if anything was mapped or unmapped.
     ///
     /// # Errors
     ///
@@ -56,9 +56,9 @@ impl Vulkan {
         self.device.memory.held_bytes() + page_bytes
     }
 
-    /// Says how many allocations the engine that shares it has itself, or may have at most. They count
-    /// against the driver's limit (`maxMemoryAllocationCount`), as do those of all that adopted the same `VkDevice`.
-    /// 0 until this is called; a driver that refuses earlier is believed. Makes no driver call.
+    /// Sets how many allocations the engine that shares the device has, or may have at most. They count against the
+    /// driver's limit (`maxMemoryAllocationCount`), as do those of everyone who adopted the same `VkDevice`. The
+    /// default is 0; if the driver refuses earlier, its answer counts. Makes no driver call.
     pub fn set_engine_allocations(&self, count: u32) {
         self.device.memory.allocations.count.set_engine(u64::from(count));
     }

@@ -20,8 +20,8 @@ impl Vulkan {
 
     /// Registers a stream of an engine: a queue by family and index, and the timeline of its ticks. Code that submits
     /// to it without this device announces each submit first: [`begin_submit`](Vulkan::begin_submit). Values below
-    /// `next_value` count as reached, and nothing waits for them: no work of this device is among them, and the engine
-    /// may never signal them.
+    /// `next_value` count as reached, and nothing waits for them: they cover no work of this device, and the engine may
+    /// never signal them.
     ///
     /// # Errors
     ///

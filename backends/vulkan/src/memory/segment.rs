@@ -69,7 +69,7 @@ impl Segment {
     /// Returns the range as a storage buffer's descriptor. Costs nothing.
     ///
     /// Blocks start at multiples of 512 and no device requires more than 256, so the start of a block can always be
-    /// bound. Any length is allowed: bind the bytes that were asked for (`Buffer::len`), not the rounded block
+    /// bound. Any length is allowed: bind the requested bytes (`Buffer::len`), not the rounded block
     /// (`Buffer::capacity`), whose end holds what the previous user of the memory left there. The buffer has the usage
     /// for it unless [`VulkanBuilder::usage`](crate::VulkanBuilder::usage) excluded it.
     ///
@@ -88,8 +88,8 @@ impl Segment {
     /// range, for a shader that takes its first element as a number. Costs nothing.
     ///
     /// A storage buffer's descriptor begins at a multiple of `minStorageBufferOffsetAlignment`, so part of a block
-    /// mostly has none of its own. The bytes before the range belong to what lies next to it, in its own block, and the
-    /// shader leaves them alone. A kernel that takes addresses needs none of this: `Buffer::address` is one.
+    /// usually has none of its own. The bytes before the range belong to what lies next to it, in its own block, and
+    /// the shader leaves them alone. A kernel that takes addresses needs none of this: `Buffer::address` is one.
     ///
     /// # Errors
     ///

@@ -35,7 +35,7 @@ impl ValidationLog {
     /// The layer's name, with which an instance enables it.
     pub const LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
 
-    /// Creates a log for the layer that is installed, for an engine that makes its own instance: enable
+    /// Creates a log for the installed layer, for an engine that creates its own instance: enable
     /// [`LAYER`](Self::LAYER) and `VK_EXT_debug_utils` there, and direct its messages here with
     /// [`messenger`](Self::messenger). Lists the layers for this.
     ///
@@ -65,8 +65,8 @@ impl ValidationLog {
         self.kept.messages.lock().clone()
     }
 
-    /// Returns the structure that directs errors to this log: for `vkCreateDebugUtilsMessengerEXT`, and behind
-    /// `VkInstanceCreateInfo`.
+    /// Returns the structure that directs errors to this log: for `vkCreateDebugUtilsMessengerEXT`, and for the `pNext`
+    /// chain of `VkInstanceCreateInfo`.
     ///
     /// What is created with it points into the log without a reference count. So its creator keeps a clone of the log,
     /// also if it lends the log with [`Adopted::validation`](crate::Adopted::validation), until the messenger and the

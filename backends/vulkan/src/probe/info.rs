@@ -4,7 +4,7 @@ use ash::vk;
 
 use super::facts::{Probe, version};
 
-/// The facts that are known of a device before it is opened.
+/// The facts that are known about a device before it is opened.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
     /// The index that [`Vulkan::open`](crate::Vulkan::open) takes.

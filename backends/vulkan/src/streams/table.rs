@@ -13,7 +13,7 @@ use super::lane::Lane;
 use crate::error::VulkanError;
 use crate::open::{Driver, describe};
 
-/// The timeline that a stream's ticks are values of.
+/// The timeline whose values are a stream's ticks.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Timeline {

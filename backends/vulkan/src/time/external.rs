@@ -14,9 +14,9 @@ use crate::streams::{Lane, LaneState};
 /// A submit that an engine is about to make: what it must wait for and what it must signal. The stream is locked until
 /// this is finished or abandoned; dropping it abandons it.
 ///
-/// In the meantime no call on this thread may record, transfer or submit on the stream: it would wait for itself.
-/// Allocating and freeing is allowed. Memory that is allocated now is for later submits, because this one was announced
-/// without the waits for it.
+/// Until then no call on this thread may record, transfer or submit on the stream: it would deadlock. Allocating and
+/// freeing is allowed. Memory that is allocated now is for later submits, because this one was announced without the
+/// waits for it.
 #[must_use = "the engine submits now, and then says so"]
 pub struct PendingSubmit<'a> {
     lane: &'a Lane,
@@ -51,7 +51,7 @@ impl PendingSubmit<'_> {
         self.tick
     }
 
-    /// Notes that the engine has not submitted. The tick is closed all the same, and is reached with the next submit.
+    /// Notes that the engine has not submitted. The tick is closed nevertheless, and is reached with the next submit.
     pub fn abandon(self) {}
 }
 

@@ -62,8 +62,8 @@ impl Wgpu {
         self.shared.memory.account.serial
     }
 
-    /// Returns the bytes of the segments that were reserved and not released. What a dropped allocator has left to
-    /// wgpu, because work that was not submitted uses it, does not count: wgpu frees it after that work.
+    /// Returns the bytes of the segments that were reserved and not released. Memory that a dropped allocator left to
+    /// wgpu, because unsubmitted work uses it, does not count: wgpu frees it after that work.
     pub fn held_bytes(&self) -> u64 {
         self.shared.memory.account.held_bytes()
     }
@@ -79,8 +79,8 @@ impl Wgpu {
         self.shared.driver.uncaptured.texts()
     }
 
-    /// Reports that the device is lost. For adopted devices: wgpu has one callback for a loss, and it belongs to the
-    /// application; call this from it. Without it a loss shows in waits and downloads, and on Vulkan in submits.
+    /// Reports that the device is lost. This is for adopted devices: wgpu has one callback for a loss, which belongs to
+    /// the application; call this from it. Without it a loss shows in waits and downloads, and on Vulkan in submits.
     pub fn report_lost(&self, reason: &str) {
         self.shared.driver.loss.note(reason);
     }

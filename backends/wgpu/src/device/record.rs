@@ -12,11 +12,11 @@ impl Wgpu {
     ///
     /// wgpu places the barriers, also between the passes and dispatches that one call records.
     ///
-    /// The stream is locked in the meantime. `commands` may allocate and free, but must not record, transfer or submit
-    /// on the same stream: it would wait for itself. Nor may wgpu's callbacks (of `on_submitted_work_done` and
-    /// `map_async`) do so, on any stream: wgpu runs them inside of submits, with the queue locked, and inside of polls.
-    /// They may drop buffers. They should not allocate from an allocator on this device: its own calls poll as well,
-    /// and where memory is short a request would wait for the release that its callback runs in.
+    /// The stream is locked meanwhile. `commands` may allocate and free, but must not record, transfer or submit on the
+    /// same stream: it would deadlock. Nor may wgpu's callbacks (of `on_submitted_work_done` and `map_async`) do so, on
+    /// any stream: wgpu runs them inside of submits, with the queue locked, and inside of polls. They may drop buffers.
+    /// They should not allocate from an allocator on this device: its calls poll, too, and if memory is short a request
+    /// would wait for the release that its callback runs in.
     ///
     /// # Errors
     ///

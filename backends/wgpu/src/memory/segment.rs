@@ -77,12 +77,12 @@ impl Segment {
     /// Returns the range as a binding for a bind group. Costs nothing.
     ///
     /// Blocks start at multiples of 512 and no device requires more than 256, so the start of a block can always be
-    /// bound. Bind the bytes that were asked for (`Buffer::len`), rounded up to a multiple of 4: the size of the block
-    /// (`Buffer::capacity`) is a multiple of 512, and the bytes behind those asked for hold what the previous user of
-    /// the memory left there.
+    /// bound. Bind the requested bytes (`Buffer::len`), rounded up to a multiple of 4. The size of the block
+    /// (`Buffer::capacity`) is a multiple of 512, and its remaining bytes hold what the previous user of the memory
+    /// left there.
     ///
     /// **One usage per buffer and dispatch.** wgpu checks whole buffers: a dispatch that reads one block through a
-    /// read-only binding and writes another one of the same segment through a read-write binding is refused, though
+    /// read-only binding and writes another one of the same segment through a read-write binding is refused, even if
     /// they share no byte. Either declare all bindings `read_write`, or take the blocks from the class
     /// [`EXCLUSIVE`](crate::EXCLUSIVE) with the policy `direct`, so that each has a buffer of its own.
     ///
@@ -114,10 +114,10 @@ impl Segment {
     /// the range, for a shader that takes its first element as a number. Costs nothing.
     ///
     /// wgpu binds only from multiples of `min_storage_buffer_offset_alignment` (256, or less where the adapter says so)
-    /// and in whole words of 4 bytes, so part of a block mostly cannot be bound by itself. The binding begins up to 255
-    /// bytes before the range and ends up to 3 bytes behind it: these bytes belong to what lies next to the range, in
-    /// its own block, and the shader leaves them alone. A shader has no type smaller than 4 bytes unless the device has
-    /// `SHADER_F16`, so it takes two halves or four bytes out of a word.
+    /// and in whole words of 4 bytes, so part of a block usually cannot be bound alone. The binding starts up to 255
+    /// bytes before the range and ends up to 3 bytes after it. These bytes belong to the neighbours of the range, in
+    /// the same block, and the shader leaves them alone. A shader has no type smaller than 4 bytes unless the device
+    /// has `SHADER_F16`, so it takes two halves or four bytes out of a word.
     ///
     /// # Errors
     ///

@@ -10,9 +10,9 @@ use super::segment::Segment;
 use crate::error::WgpuError;
 use crate::open::{Driver, Under};
 
-/// The class whose blocks are meant to have a buffer of their own. It has the same memory and usages as class 0, and is
-/// used with the policy `direct`, by a separate allocator that shares the device and its streams. [`Segment::binding`]
-/// describes its purpose.
+/// The class for blocks that need their own buffer. It has the same memory and usages as class 0. Use it with the
+/// policy `direct`, in a separate allocator that shares the device and its streams. [`Segment::binding`] describes its
+/// purpose.
 pub const EXCLUSIVE: ClassId = ClassId(1);
 
 /// The memory of a device.

@@ -50,7 +50,7 @@ impl WgpuBuilder {
         }
     }
 
-    /// Sets the interfaces in which adapters are looked for. The default is all that were compiled in.
+    /// Sets the interfaces that are searched for adapters. The default is all that were compiled in.
     pub fn backends(mut self, backends: Backends) -> WgpuBuilder {
         self.backends = backends;
         self
@@ -87,8 +87,8 @@ impl WgpuBuilder {
         self
     }
 
-    /// Sets the bytes of the device's memory, for limits that are shares of it and for messages. The default is the
-    /// largest heap of the device's own memory on Vulkan, and 8 GiB elsewhere, because wgpu itself does not report it.
+    /// Sets the bytes of the device's memory, for limits as a share of it and for messages. The default is the largest
+    /// heap of the device's own memory on Vulkan, and 8 GiB elsewhere, because wgpu itself does not report it.
     pub fn total_bytes(mut self, bytes: u64) -> WgpuBuilder {
         self.total_bytes = Some(bytes);
         self

@@ -58,7 +58,7 @@ pub unsafe extern "C" fn millpond_pool_release(pond: *mut CAllocator, pool: u64)
     })
 }
 
-/// Gives the cached memory of a pool that was released back.
+/// Releases the cached memory of a pool without references.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_pool_empty_cache(pond: *mut CAllocator, pool: u64) -> i32 {
     boundary::status(|| {

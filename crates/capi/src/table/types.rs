@@ -127,7 +127,7 @@ pub struct Sink {
     pub tile: Option<unsafe extern "C" fn(user: *mut c_void, tile: *const Tile)>,
 }
 
-/// What happened to memory of the driver's: `MILLPOND_CORE_SEGMENT_ALLOC` and so on.
+/// What happened to the driver's memory: `MILLPOND_CORE_SEGMENT_ALLOC` and so on.
 #[repr(i32)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {

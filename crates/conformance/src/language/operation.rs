@@ -2,7 +2,7 @@
 
 use millpond_backend::Fault;
 
-/// The way in which a use on another stream is recorded.
+/// How a use on another stream is recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Noted {
     /// With `record_stream` before the work is queued. Until the free it makes no difference which comes first.

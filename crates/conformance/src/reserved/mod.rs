@@ -34,7 +34,7 @@ impl Reserved {
         self.reserved as f64 / self.live.max(1) as f64
     }
 
-    /// Returns the same for what was live or kept for the device.
+    /// Returns the same for bytes that were live or kept for the device.
     pub fn active_ratio(&self) -> f64 {
         self.reserved as f64 / self.active.max(1) as f64
     }

@@ -24,7 +24,7 @@ pub use trail::Trail;
 
 use program::{run_seed, run_trace};
 
-/// The policies that decide alike on all devices. `direct` is not one of them: it gives memory back at a free or later,
+/// The policies that decide alike on all devices. `direct` is not one of them: it releases memory at a free or later,
 /// depending on the progress of the device.
 pub static DECIDED_ALIKE: LazyLock<Vec<Policy>> =
     LazyLock::new(|| POLICIES.iter().filter(|policy| policy.caches()).copied().collect());

@@ -226,17 +226,17 @@ impl Pending {
     }
 }
 
-/// A set of points with at most one of each stream, in the order in which the streams came.
+/// A set of points with at most one for each stream, in the order in which the streams were added.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Points(Vec<Point>);
 
 impl Points {
-    /// Adds a point: of two of one stream the later one stays.
+    /// Adds a point, and keeps the later of two of one stream.
     pub fn max(&mut self, point: Point) {
         self.add(point, Tick::max);
     }
 
-    /// Adds a point: of two of one stream the earlier one stays.
+    /// Adds a point, and keeps the earlier of two of one stream.
     pub fn min(&mut self, point: Point) {
         self.add(point, Tick::min);
     }

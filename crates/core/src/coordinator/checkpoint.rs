@@ -64,7 +64,7 @@ pub struct Restored {
     pub grant: Grant,
 }
 
-/// The reason why a pool cannot go back to a checkpoint.
+/// Why a pool cannot go back to a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Obstacle {
     /// The checkpoint is one of another pool.
@@ -122,7 +122,7 @@ impl Coordinator {
         Checkpoint { pool, marks }
     }
 
-    /// Determines whether a pool could go back to a checkpoint once the blocks `leaving` are free, apart from waits.
+    /// Checks whether a pool could go back to a checkpoint once the blocks `leaving` are free, apart from waits.
     /// Changes nothing.
     ///
     /// Cost: every block of the pool is visited.
@@ -145,7 +145,7 @@ impl Coordinator {
         self.look_at(pool, to, &leaves, shards).map(drop)
     }
 
-    /// Hands out just the blocks of a checkpoint, at their places. No other block of the pool is touched.
+    /// Hands out exactly the blocks of a checkpoint, at their places. No other block of the pool is touched.
     ///
     /// Cost: every block of the pool is visited.
     ///

@@ -196,7 +196,7 @@ impl Coordinator {
         shard
     }
 
-    /// Notes that a stream requests memory from now on, of a shard that may be another one's.
+    /// Notes that a stream may request memory, from a shard that may belong to another stream.
     pub fn know_stream(&mut self, stream: StreamId) {
         if !self.streams.contains(&stream) {
             self.streams.push(stream);

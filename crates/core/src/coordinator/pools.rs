@@ -42,8 +42,8 @@ impl Coordinator {
         self.pools.has(pool)
     }
 
-    /// Adds a reference to a pool: PyTorch's `createOrIncrefPool` of a pool that exists. That of the default pool has
-    /// no effect on what is given back.
+    /// Adds a reference to a pool: PyTorch's `createOrIncrefPool` of a pool that exists. A reference to the default
+    /// pool keeps nothing from being released.
     ///
     /// # Panics
     ///
@@ -52,8 +52,8 @@ impl Coordinator {
         self.pools.hold(pool);
     }
 
-    /// Takes a reference to a pool away: PyTorch's `releasePool`. With the last one its free memory may go back to the
-    /// driver, and its flags are forgotten.
+    /// Drops a reference to a pool: PyTorch's `releasePool`. After the last one, its free memory may be released, and
+    /// its flags are forgotten.
     ///
     /// # Panics
     ///
@@ -92,7 +92,7 @@ impl Coordinator {
         self.pools.uses(pool)
     }
 
-    /// Returns what a pool has, or `None` if it does not exist. Every block of the pool is visited.
+    /// Returns the statistics of a pool, or `None` if it does not exist. Every block of the pool is visited.
     pub fn pool_stats(&self, pool: PoolId, shards: &mut dyn Shards) -> Option<PoolStats> {
         let reserved = self.pools.reserved(pool)?;
         let (mut allocated_bytes, mut free_bytes, mut small) = (0, 0, 0);
@@ -123,10 +123,10 @@ impl Coordinator {
     }
 
     /// Gives a shard of the stream that has no memory, and whose private pool has no references, to another private
-    /// pool, so that programs that make pools over and over need no more shards than they have pools at a time. A pool
-    /// with a source gets shards of such pools alone, as other rules hold there.
-    /// `is_over` says whether no handle of a pool is left by which a program could ask for memory there. Returns the
-    /// shard, or `None` if there is none.
+    /// pool, so that programs that create pools repeatedly need only as many shards as they have pools at a time. A
+    /// pool with a source gets only shards of such pools, because they have other rules. `is_over` says whether no
+    /// handle of a pool is left by which a program could ask for memory there. Returns the shard, or `None` if there is
+    /// none.
     ///
     /// # Panics
     ///
@@ -165,10 +165,10 @@ impl Coordinator {
     }
 
     /// Notes that a stream is being captured from now on, in a pool. `open` is its open tick. Until the capture has
-    /// ended the stream is neither asked how far it is, nor waited for, nor made to wait, and what its ticks from this
-    /// one on cover counts as in use. In a private pool no stream takes memory that another one may still use, for as
-    /// long as any stream is being captured there. Returns `false`, and nothing changes, if the stream is being
-    /// captured already.
+    /// ended, the stream is neither polled nor waited for nor made to wait, and everything that its ticks from this one
+    /// on cover counts as in use. In a private pool no stream takes memory that another one may still use, for as long
+    /// as any stream is being captured there. Returns `false`, and nothing changes, if the stream is being captured
+    /// already.
     ///
     /// # Panics
     ///

@@ -159,7 +159,7 @@ impl Coordinator {
         self.pools.reset_peaks();
     }
 
-    /// Forgets what came and went: PyTorch's `reset_accumulated_memory_stats`.
+    /// Resets the totals: PyTorch's `reset_accumulated_memory_stats`.
     pub fn reset_totals(&mut self, shards: &mut dyn Shards) {
         for id in self.shard_ids() {
             shards.with(id, |shard| shard.meter.reset_totals());
@@ -220,8 +220,8 @@ impl Coordinator {
         families
     }
 
-    /// Returns what is reserved beyond the slack, and what work in flight pins. Every block is visited. What a stream
-    /// has reached counts from when it was last seen.
+    /// Returns what is reserved beyond the slack, and what work in flight pins. Every block is visited. The last known
+    /// progress of each stream counts.
     pub fn slack_stats(&mut self, shards: &mut dyn Shards) -> SlackStats {
         self.settle_all(shards);
         self.beyond_slack(shards)

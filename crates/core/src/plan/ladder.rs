@@ -174,14 +174,14 @@ impl Run<'_> {
 }
 
 impl Coordinator {
-    /// Returns a count of what may have changed the picture for plans that pause. A [`Step::Pause`] is over once this
-    /// is another number than the step names.
+    /// Returns a count of the events that may help paused plans. A [`Step::Pause`] is over once this differs from the
+    /// number in the step.
     pub fn progress(&self) -> u64 {
         self.turns.progress
     }
 
-    /// Returns whether some plan holds something that others may be short of, or waits for its turn. With no plan under
-    /// way it is false.
+    /// Returns whether some plan holds memory that others may need, or waits for its turn. Returns false if no plan is
+    /// in progress.
     pub fn is_held(&self) -> bool {
         self.turns.is_held()
     }

@@ -145,29 +145,29 @@ impl Plan {
         Self::new(Goal::Allocate(Allocation { shard, want }), clocks)
     }
 
-    /// Says which stream requests. Without this it is the one that the shard was opened for.
+    /// Sets the requesting stream. The default is the one that the shard was opened for.
     pub fn for_stream(mut self, stream: StreamId) -> Self {
         self.request.stream = Some(stream);
         self
     }
 
-    /// Says which tick of the requesting stream was open when the request came. What it covers, and what comes later,
-    /// counts as not submitted; without this, so does everything that is not reached.
+    /// Sets the tick of the requesting stream that was open at the request. Work that it or a later tick covers counts
+    /// as not submitted. By default, so does everything that is not reached.
     pub fn with_open_tick(mut self, open: Tick) -> Self {
         self.request.open = open;
         self
     }
 
-    /// Says what [`Shard::changes`](crate::Shard::changes) was when the request missed: while it is the same, the plan
-    /// does not search before the device is asked.
+    /// Sets the value of [`Shard::changes`](crate::Shard::changes) when the request missed. While it is unchanged, the
+    /// plan polls the device before it searches.
     pub fn after_miss(mut self, changes: u64) -> Self {
         self.request.missed_at = Some(changes);
         self
     }
 
     /// Has the plan ask what the device's budget leaves ([`Step::Budget`]) before it creates anything, where the driver
-    /// would grant more than that: cached memory is given back or gathered before the budget is exceeded, and nothing
-    /// is refused because of it.
+    /// would grant more than that: cached memory is released or gathered before the budget is exceeded, and nothing is
+    /// refused because of it.
     pub fn within_budget(mut self) -> Self {
         self.request.allowance = Allowance::Unasked;
         self
@@ -179,13 +179,13 @@ impl Plan {
         Self::new(Goal::EmptyCache, clocks)
     }
 
-    /// Returns a plan that gives back everything that one pool has cached: PyTorch's `emptyCache` of a private pool. It
+    /// Returns a plan that releases everything that one pool has cached: PyTorch's `emptyCache` of a private pool. It
     /// does nothing while the pool has references.
     pub fn empty_pool(pool: PoolId, clocks: [u64; 2]) -> Self {
         Self::new(Goal::EmptyPool(pool), clocks)
     }
 
-    /// Returns a plan that gives back cached memory until at most `bytes` are reserved, or nothing more can go.
+    /// Returns a plan that releases cached memory until at most `bytes` are reserved, or nothing more can be released.
     pub fn trim(bytes: u64, clocks: [u64; 2]) -> Self {
         Self::new(Goal::Trim(bytes), clocks)
     }

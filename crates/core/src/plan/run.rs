@@ -43,8 +43,8 @@ impl Coordinator {
         Run { core: self, shards, plan }.learn(outcome);
     }
 
-    /// Ends a plan before its time: what it has claimed goes back, and the next step is [`Step::Done`], or begins to
-    /// undo what is half-done.
+    /// Ends a plan early: its claims are released, and the next step is [`Step::Done`], or starts to undo what is
+    /// half-done.
     pub fn abandon(&mut self, plan: &mut Plan, shards: &mut dyn Shards) {
         Run { core: self, shards, plan }.abandon();
     }
@@ -56,8 +56,8 @@ impl Coordinator {
     }
 
     /// Serves a request that missed in a home if the device's answer shows a free block, which it does in most cases.
-    /// Otherwise the plan begins with what is known by now. `outcome` is that of a [`Step::Poll`] of the first streams
-    /// of [`Shard::first_question`](crate::Shard::first_question). Costs a look at each of those, and a search.
+    /// Otherwise the plan starts from what is known. `outcome` is that of a [`Step::Poll`] of the first streams of
+    /// [`Shard::first_question`](crate::Shard::first_question). Costs a look at each of those, and a search.
     ///
     /// # Panics
     ///

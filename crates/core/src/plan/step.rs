@@ -247,13 +247,13 @@ impl Report {
         self.empty_cache_frees.saturating_sub(self.unreached_bytes)
     }
 
-    /// Returns the bytes that have to come free for the request. With pages, the idle pages of every stream serve it;
-    /// other policies would have to release them first, which the last retry has done.
+    /// Returns the bytes that must be freed for the request. With pages, the idle pages of every stream serve it; other
+    /// policies would have to release them first, which the last retry has done.
     pub fn missing_bytes(&self) -> u64 {
         self.tried_bytes.saturating_sub(if self.moves_pages { self.idle_bytes() } else { 0 })
     }
 
-    /// Returns by how many bytes the limit is too low for the request; 0 if it is not the reason for the refusal.
+    /// Returns how many bytes the limit is too low for the request; 0 if the limit is not the reason for the refusal.
     pub fn beyond_limit_bytes(&self) -> u64 {
         let needed = self.reserved_bytes.saturating_add(self.missing_bytes());
         self.limit_bytes.map_or(0, |limit| needed.saturating_sub(limit))

@@ -61,8 +61,8 @@ pub struct Retired {
 }
 
 impl Shard {
-    /// Begins, or ends, to list the blocks that become free after a wait, for [`take_retired`](Self::take_retired).
-    /// What is listed already is dropped. It changes no decision.
+    /// Turns listing of the blocks that become free after a wait on or off, for [`take_retired`](Self::take_retired).
+    /// Drops what is already listed. It changes no decision.
     pub fn list_retired(&mut self, on: bool) {
         self.retired = on.then(Vec::new);
     }

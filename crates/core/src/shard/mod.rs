@@ -191,8 +191,8 @@ impl Shard {
         self.memory.blocks[block].size
     }
 
-    /// Notes that the block is used on another stream until it is freed. The stream that it was handed out for is no
-    /// news.
+    /// Notes that the block is used on another stream until it is freed. Naming the stream that it was handed out for
+    /// has no effect.
     pub fn record_stream(&mut self, block: BlockId, stream: StreamId) {
         if stream != self.memory.blocks[block].user && !self.memory.rules.planted.is(Plant::EarlyReuse) {
             let uses = self.uses_of(block);
@@ -230,21 +230,21 @@ impl Shard {
         }
     }
 
-    /// Notes that all that is foreign to a stream of a block granted for it was overwritten: the stream may read what
-    /// it holds from now on.
+    /// Notes that the foreign parts of a block were overwritten for the stream that it was granted for, which may now
+    /// read all of it.
     pub fn scrubbed(&mut self, block: Extent, stream: StreamId) {
         if let Some(owners) = &mut self.memory.owners {
             owners.give(block.slot, block.offset..block.offset + block.bytes, stream);
         }
     }
 
-    /// The number of streams that are found to be behind before a request asks no more of them: a driver's query takes
-    /// a microsecond. A stream that is done is not asked again before it frees memory once more, so it costs little.
+    /// The number of unfinished streams after which a request stops polling: a driver's query takes a microsecond. A
+    /// stream that is done is not polled again until it frees more memory, so it costs little.
     pub const BEHIND_MAX: usize = BEHIND_MAX;
 
-    /// Returns the streams that a plan asks before all else, where the shard is a home: see
-    /// [`Coordinator::answer`](crate::Coordinator::answer). They are asked in this order until
-    /// [`BEHIND_MAX`](Self::BEHIND_MAX) of them are found to be behind. Costs a look at each.
+    /// Returns the streams that a plan polls first, if the shard is a home: see
+    /// [`Coordinator::answer`](crate::Coordinator::answer). They are polled in this order until
+    /// [`BEHIND_MAX`](Self::BEHIND_MAX) of them are found unfinished. Costs a look at each.
     pub fn first_question(&mut self) -> Option<Vec<StreamId>> {
         self.memory.rules.moves_pages.then(|| self.tidied().memory.guards.seen.streams_to_ask())
     }
@@ -284,9 +284,8 @@ impl Shard {
         of(Side::Small) + of(Side::Large)
     }
 
-    /// Returns a number that changes with nearly all that may let a request hit that has missed: frees, and news of
-    /// streams. It does not change where a plan gives back what it has claimed, or where a block that was freed before
-    /// becomes free.
+    /// Returns a number that changes with nearly everything that may turn a miss into a hit: frees, and progress of
+    /// streams. It does not change when a plan releases its claims, or when a block that was freed before becomes free.
     pub fn changes(&self) -> u64 {
         self.frees() + self.memory.guards.seen.news
     }
