@@ -61,7 +61,7 @@ struct Subject {
 }
 
 enum Work {
-    Trace(Trace),
+    Trace(Box<Trace>),
     Seeds(u64),
 }
 
@@ -126,7 +126,7 @@ fn scaled(path: &Path, sides: &[Side]) -> Result<Subject, Failure> {
     let divisor = divisor(&trace, sides.iter().map(|side| &side.caps));
     let name = name_of(path, &[".gz", ".zst", ".trace"]);
     let name = if divisor == 1 { name } else { format!("{name} / {divisor}") };
-    Ok(Subject { name, work: Work::Trace(trace.scaled_down(divisor)) })
+    Ok(Subject { name, work: Work::Trace(Box::new(trace.scaled_down(divisor))) })
 }
 
 /// One program under one policy on all devices.
