@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use millpond_snapshot::{SnapshotError, whole};
+use millpond_snapshot::{Snapshot, SnapshotError, whole};
 use millpond_trace::{Content, Limits, Trace};
 
 pub use error::{ImportError, TextProblem};
@@ -63,8 +63,8 @@ pub fn import_file(path: impl AsRef<Path>, options: &Options) -> Result<Imported
     import(file, options)
 }
 
-/// Reads a recording, as it is or compressed with gzip or zstd, and makes a trace of it. Holds the recording and the
-/// trace in memory.
+/// Reads a recording, as it is or compressed with gzip or zstd, and makes a trace of it. Holds the trace in memory, and
+/// what a snapshot means or the text of a log.
 ///
 /// # Errors
 ///
@@ -80,9 +80,21 @@ pub fn import(reader: impl Read, options: &Options) -> Result<Imported, ImportEr
 /// # Errors
 ///
 /// Returns the errors of [`import`].
-pub fn import_begun(content: Content<'_>, options: &Options) -> Result<Imported, ImportError> {
-    import_content(&whole(content, &pytorch::limits(&options.limits))?, options)
+pub fn import_begun(mut content: Content<'_>, options: &Options) -> Result<Imported, ImportError> {
+    let limits = pytorch::limits(&options.limits);
+    let beginning = content.beginning(BEGINNING_BYTES).map_err(|error| SnapshotError::Read { read: 0, error })?;
+    let is_snapshot = match options.format {
+        Some(format) => format == Format::PyTorch,
+        None => matches!(Format::of(beginning), Ok(Format::PyTorch)),
+    };
+    if is_snapshot {
+        return pytorch::import(Snapshot::from_content(content, &limits)?, options);
+    }
+    import_content(&whole(content, &limits)?, options)
 }
+
+/// How much of the content is looked at to find out its format.
+const BEGINNING_BYTES: usize = 4096;
 
 /// Imports bytes that are not compressed, as [`import`] does.
 ///
@@ -95,7 +107,7 @@ pub fn import_content(content: &[u8], options: &Options) -> Result<Imported, Imp
         None => Format::of(content)?,
     };
     match format {
-        Format::PyTorch => pytorch::import(content, options),
+        Format::PyTorch => pytorch::import(Snapshot::parse(content, &pytorch::limits(&options.limits))?, options),
         Format::Rmm => rmm::import(content, options),
         Format::Lifetimes => lifetimes::import(content, options),
         Format::Stalloc => stalloc::import(content, options),

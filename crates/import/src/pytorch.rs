@@ -74,10 +74,8 @@ pub(crate) fn limits(limits: &Limits) -> millpond_snapshot::Limits {
 ///
 /// # Errors
 ///
-/// Returns the first byte at which the content is no snapshot, or what exceeds a limit, or that a device has to be
-/// chosen.
-pub(crate) fn import(content: &[u8], options: &Options) -> Result<Imported, ImportError> {
-    let snapshot = Snapshot::parse(content, &limits(&options.limits))?;
+/// Returns what exceeds a limit, or that a device has to be chosen.
+pub(crate) fn import(snapshot: Snapshot, options: &Options) -> Result<Imported, ImportError> {
     let device = choose(&snapshot, options.device)?;
     let no_trace = Vec::new();
     let trace = snapshot.device_traces.get(device).unwrap_or(&no_trace);

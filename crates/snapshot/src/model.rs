@@ -127,24 +127,32 @@ pub struct Frame {
     pub other: Other,
 }
 
-/// A call stack, innermost frame first. Clones share the frames, and so do equal stacks of a file that was read.
+/// A call stack, innermost frame first. Clones share the frames. Of a file that was read, equal stacks are one, and
+/// equal frames are one in all stacks.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Stack(Arc<Vec<Frame>>);
+pub struct Stack(Arc<[Arc<Frame>]>);
 
 impl Stack {
     /// Creates a stack.
     pub fn new(frames: Vec<Frame>) -> Self {
-        Self(Arc::new(frames))
+        frames.into_iter().map(Arc::new).collect()
     }
 
     /// Returns the frames, innermost first.
-    pub fn frames(&self) -> &[Frame] {
+    pub fn frames(&self) -> &[Arc<Frame>] {
         &self.0
     }
 
-    /// Returns a number that clones of this stack have in common, and no other stack that is alive.
+    /// Returns a number that clones of this stack have in common, and no other stack with frames that is alive.
     pub(crate) fn identity(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
+    }
+}
+
+/// Creates a stack of frames that others may share.
+impl FromIterator<Arc<Frame>> for Stack {
+    fn from_iter<I: IntoIterator<Item = Arc<Frame>>>(frames: I) -> Self {
+        Self(frames.into_iter().collect())
     }
 }
 

@@ -1,15 +1,16 @@
 //! From a tree of values to a snapshot: which field means what, and what must be there.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use millpond_trace::printable;
 use serde_json::Number;
 
-use super::tree::{Item, Tree, Value};
+use super::shared::Shared;
+use super::tree::{Item, Node, Tally, Tree, Value};
 use crate::error::{Place, Problem, SnapshotError};
-use crate::limits::{DEPTH_MAX, FIELDS_DEPTH_MAX, Limit, Limits};
+use crate::limits::{DEPTH_MAX, FIELDS_DEPTH_MAX, Limits};
 use crate::model::{Action, Annotation, Block, Frame, Other, Segment, Snapshot, Stack, State, TraceEntry};
 
 /// The largest size in bytes.
@@ -22,11 +23,10 @@ type Result<T> = std::result::Result<T, SnapshotError>;
 /// # Errors
 ///
 /// Returns the first value that is missing or wrong, with its place. A value to which the file refers more than once
-/// counts each time, except for call stacks and the fields of frames, which are shared.
-pub(super) fn snapshot(tree: &Tree, root: Item, limits: &Limits) -> Result<Snapshot> {
-    let (stacks, frames) = (HashMap::new(), HashMap::new());
-    let (equal, path) = (HashSet::new(), Vec::new());
-    Converter { tree, stacks, frames, equal, path, values: 0, most: limits.values }.snapshot(root)
+/// counts each time, except for call stacks and frames, which are shared.
+pub(super) fn snapshot(tree: &Tree, root: Node, limits: &Limits) -> Result<Snapshot> {
+    let (shared, path) = (Shared::default(), Vec::new());
+    Converter { tree, shared, path, tally: Tally::new(limits) }.snapshot(tree.item(root))
 }
 
 /// A step from a value to one in it.
@@ -37,15 +37,9 @@ enum Step<'t> {
 
 struct Converter<'t> {
     tree: &'t Tree,
-    /// The stacks of the lists that were converted before.
-    stacks: HashMap<u32, Stack>,
-    /// The frames of the dictionaries that were converted before, of those that have nothing to copy.
-    frames: HashMap<u32, Frame>,
-    /// The same, by content.
-    equal: HashSet<Stack>,
+    shared: Shared,
     path: Vec<Step<'t>>,
-    values: u64,
-    most: u64,
+    tally: Tally,
 }
 
 impl<'t> Converter<'t> {
@@ -71,16 +65,13 @@ impl<'t> Converter<'t> {
     }
 
     fn count(&mut self, at: u64) -> Result<()> {
-        self.values += 1;
-        let most = self.most;
-        if self.values > most { Err(SnapshotError::Limit { limit: Limit::Values, most, at }) } else { Ok(()) }
+        self.tally.value(at)
     }
 
     /// Counts the copy of a text, a value for each 64 bytes. Without it, a long text that a file refers to often would
     /// take memory without bound.
     fn count_copy(&mut self, text: &str, at: u64) -> Result<()> {
-        self.values = self.values.saturating_add(text.len() as u64 / 64);
-        self.count(at)
+        self.tally.values(1 + text.len() as u64 / 64, at)
     }
 
     /// Converts each field of a dictionary.
@@ -91,14 +82,14 @@ impl<'t> Converter<'t> {
         // Dictionaries of snapshots are small, so that looking at those before is faster than a set.
         let mut seen = HashSet::new();
         for (number, (key, value)) in pairs.iter().enumerate() {
-            let name = tree.get(*key);
+            let (name, value) = (tree.get(*key), tree.item(*value));
             self.count(value.at)?;
             self.path.push(Step::Field(name));
             let is_small = pairs.len() <= 16;
             if is_small && pairs[..number].iter().any(|(other, _)| other == key) || !is_small && !seen.insert(*key) {
                 return Err(self.wrong(value.at, Problem::Twice));
             }
-            field(self, name, *value)?;
+            field(self, name, value)?;
             self.path.pop();
         }
         Ok(())
@@ -110,9 +101,10 @@ impl<'t> Converter<'t> {
         let Value::List(list) = item.value else { return Err(self.kind(item, "a list")) };
         let mut values = Vec::new();
         for (index, item) in tree.lists[list as usize].iter().enumerate() {
+            let item = tree.item(*item);
             self.count(item.at)?;
             self.path.push(Step::Index(index));
-            values.push(value(self, *item)?);
+            values.push(value(self, item)?);
             self.path.pop();
         }
         Ok(values)
@@ -287,30 +279,31 @@ impl<'t> Converter<'t> {
     }
 
     fn stack(&mut self, item: Item) -> Result<Stack> {
-        if let Value::List(list) = item.value
-            && let Some(stack) = self.stacks.get(&list)
-        {
-            return Ok(stack.clone());
+        let tree = self.tree;
+        let Value::List(list) = item.value else { return Err(self.kind(item, "a list")) };
+        if let Some(stack) = self.shared.stack_of(list) {
+            return Ok(stack);
         }
-        let stack = Stack::new(self.list(item, Self::frame)?);
-        let shared = match self.equal.get(&stack) {
-            Some(equal) => equal.clone(),
-            None => {
-                self.equal.insert(stack.clone());
-                stack
-            }
-        };
-        if let Value::List(list) = item.value {
-            self.stacks.insert(list, shared.clone());
+        let mut frames = std::mem::take(&mut self.shared.scratch);
+        frames.clear();
+        for (index, item) in tree.lists[list as usize].iter().enumerate() {
+            let item = tree.item(*item);
+            self.tally.reference(item.at)?;
+            self.path.push(Step::Index(index));
+            frames.push(self.frame(item)?);
+            self.path.pop();
         }
-        Ok(shared)
+        let stack = self.shared.stack(list, &frames);
+        self.shared.scratch = frames;
+        Ok(stack)
     }
 
-    fn frame(&mut self, item: Item) -> Result<Frame> {
+    /// Converts a frame, and returns its number among those that are shared.
+    fn frame(&mut self, item: Item) -> Result<u32> {
         if let Value::Dict(dict) = item.value
-            && let Some(frame) = self.frames.get(&dict)
+            && let Some(frame) = self.shared.frame_of(dict)
         {
-            return Ok(frame.clone());
+            return Ok(frame);
         }
         let (mut name, mut filename, mut line) = (None, None, 0);
         let mut other = Other::new();
@@ -326,12 +319,8 @@ impl<'t> Converter<'t> {
         let name = self.required(name, item.at, "name")?;
         let filename = self.required(filename, item.at, "filename")?;
         let frame = Frame { name, filename, line, other };
-        if let Value::Dict(dict) = item.value
-            && frame.other.is_empty()
-        {
-            self.frames.insert(dict, frame.clone());
-        }
-        Ok(frame)
+        let Value::Dict(dict) = item.value else { return Err(self.kind(item, "a dictionary")) };
+        Ok(self.shared.frame(dict, frame))
     }
 
     fn text(&self, item: Item) -> Result<&'t Arc<str>> {
@@ -380,7 +369,7 @@ impl<'t> Converter<'t> {
     fn pair_or(&mut self, other: &mut Other, name: &str, item: Item) -> Result<Option<(u64, u64)>> {
         if let Value::List(list) = item.value
             && let [first, second] = self.tree.lists[list as usize][..]
-            && let (Ok(first), Ok(second)) = (self.uint(first), self.uint(second))
+            && let (Ok(first), Ok(second)) = (self.uint(self.tree.item(first)), self.uint(self.tree.item(second)))
         {
             return Ok(Some((first, second)));
         }

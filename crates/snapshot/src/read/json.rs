@@ -4,7 +4,8 @@
 //! most mistakes are of the second kind, a field that is missing or of the wrong kind, so each value keeps its place.
 //! The same texts are accepted, except those with a whole number beyond 64 bits.
 
-use super::tree::{Item, Tree, Value, at};
+use super::source::Source;
+use super::tree::{Node, Tree, Value, at};
 use crate::error::{Problem, SnapshotError};
 use crate::limits::{DEPTH_MAX, Limits};
 
@@ -13,64 +14,72 @@ use crate::limits::{DEPTH_MAX, Limits};
 /// # Errors
 ///
 /// Returns the first place that is no JSON, or that exceeds a limit.
-pub(super) fn read(bytes: &[u8], limits: &Limits) -> Result<(Tree, Item), SnapshotError> {
-    let mut reader = Reader { bytes, at: 0, tree: Tree::new(limits) };
+pub(super) fn read(source: &mut Source<'_>, limits: &Limits) -> Result<(Tree, Node), SnapshotError> {
+    let mut reader = Reader { source, tree: Tree::new(limits) };
     let root = reader.value(0)?;
-    reader.space();
-    match bytes.len() - reader.at {
+    reader.space()?;
+    let end = reader.source.at();
+    match reader.source.rest()? {
         0 => Ok((reader.tree, root)),
-        left => Err(reader.wrong(Problem::Trailing { bytes: left as u64 })),
+        left => Err(at(end, Problem::Trailing { bytes: left })),
     }
 }
 
-struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
+struct Reader<'r, 'a> {
+    source: &'r mut Source<'a>,
     tree: Tree,
 }
 
-impl Reader<'_> {
+impl Reader<'_, '_> {
     fn wrong(&self, problem: Problem) -> SnapshotError {
-        at(self.at as u64, problem)
+        at(self.source.at(), problem)
     }
 
     /// Returns the error that the next byte is not what it would have to be.
-    fn unexpected(&self, expected: &'static str) -> SnapshotError {
+    fn unexpected(&mut self, expected: &'static str) -> SnapshotError {
         match self.peek() {
-            None => self.wrong(Problem::End { expected }),
-            Some(byte) => {
+            Err(error) => error,
+            Ok(None) => self.wrong(Problem::End { expected }),
+            Ok(Some(byte)) => {
                 let found = format!("`{}`", byte.escape_ascii());
                 self.wrong(Problem::Json { found, expected })
             }
         }
     }
 
-    fn peek(&self) -> Option<u8> {
-        self.bytes.get(self.at).copied()
+    fn peek(&mut self) -> Result<Option<u8>, SnapshotError> {
+        self.source.peek()
     }
 
-    fn space(&mut self) {
-        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
-            self.at += 1;
+    /// Takes the bytes that are among these.
+    fn take_while(&mut self, is_taken: impl Fn(u8) -> bool) -> Result<(), SnapshotError> {
+        while self.peek()?.is_some_and(&is_taken) {
+            self.source.skip(1);
         }
+        Ok(())
+    }
+
+    fn space(&mut self) -> Result<(), SnapshotError> {
+        self.take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'))
     }
 
     /// Takes a byte, if it is the next one behind spaces.
-    fn take(&mut self, byte: u8) -> bool {
-        self.space();
-        let is_next = self.peek() == Some(byte);
-        self.at += usize::from(is_next);
-        is_next
+    fn take(&mut self, byte: u8) -> Result<bool, SnapshotError> {
+        self.space()?;
+        let is_next = self.peek()? == Some(byte);
+        self.source.skip(usize::from(is_next));
+        Ok(is_next)
     }
 
-    fn value(&mut self, depth: usize) -> Result<Item, SnapshotError> {
-        self.space();
-        let at = self.at as u64;
+    fn value(&mut self, depth: usize) -> Result<Node, SnapshotError> {
+        self.space()?;
+        let at = self.source.at();
+        let before = self.tree.extent();
         self.tree.count(at)?;
         if depth == DEPTH_MAX {
             return Err(self.wrong(Problem::Depth { most: DEPTH_MAX }));
         }
-        let value = match self.peek() {
+        let value = match self.peek()? {
             Some(b'{') => self.object(depth)?,
             Some(b'[') => self.array(depth)?,
             Some(b'"') => {
@@ -83,131 +92,148 @@ impl Reader<'_> {
             Some(b'n') => self.word("null", Value::Null)?,
             _ => return Err(self.unexpected("a value")),
         };
-        Ok(Item { at, value })
+        let node = self.tree.add(at, value);
+        self.tree.one_of_equals(node, before)
     }
 
     fn word(&mut self, word: &'static str, value: Value) -> Result<Value, SnapshotError> {
-        if self.bytes[self.at..].starts_with(word.as_bytes()) {
-            self.at += word.len();
+        if self.source.ahead(word.len())?.starts_with(word.as_bytes()) {
+            self.source.skip(word.len());
             return Ok(value);
         }
         Err(self.unexpected("a value"))
     }
 
     fn array(&mut self, depth: usize) -> Result<Value, SnapshotError> {
-        self.at += 1;
+        self.source.skip(1);
         let list = self.tree.list();
-        if self.take(b']') {
+        if self.take(b']')? {
             return Ok(Value::List(list));
         }
         loop {
             let item = self.value(depth + 1)?;
             self.tree.lists[list as usize].push(item);
-            if self.take(b']') {
+            if self.take(b']')? {
                 return Ok(Value::List(list));
             }
-            if !self.take(b',') {
+            if !self.take(b',')? {
                 return Err(self.unexpected("`,` or `]`"));
             }
         }
     }
 
     fn object(&mut self, depth: usize) -> Result<Value, SnapshotError> {
-        self.at += 1;
+        self.source.skip(1);
         let dict = self.tree.dict();
-        if self.take(b'}') {
+        if self.take(b'}')? {
             return Ok(Value::Dict(dict));
         }
         loop {
-            self.space();
-            if self.peek() != Some(b'"') {
+            self.space()?;
+            if self.peek()? != Some(b'"') {
                 return Err(self.unexpected("a key in quotation marks"));
             }
             let key = self.text()?;
             let Value::Text(id) = self.tree.text(&key) else { unreachable!("a text is a text") };
-            if !self.take(b':') {
+            if !self.take(b':')? {
                 return Err(self.unexpected("`:`"));
             }
             let item = self.value(depth + 1)?;
             self.tree.dicts[dict as usize].push((id, item));
-            if self.take(b'}') {
+            if self.take(b'}')? {
                 return Ok(Value::Dict(dict));
             }
-            if !self.take(b',') {
+            if !self.take(b',')? {
                 return Err(self.unexpected("`,` or `}`"));
             }
         }
     }
 
-    fn digits(&mut self) -> Result<(), SnapshotError> {
-        if !matches!(self.peek(), Some(b'0'..=b'9')) {
-            return Err(self.unexpected("a digit"));
+    /// Takes digits, one at least, and adds them to a text.
+    fn digits(&mut self, text: &mut String) -> Result<(), SnapshotError> {
+        let known = text.len();
+        while let Some(digit @ b'0'..=b'9') = self.peek()? {
+            text.push(char::from(digit));
+            self.source.skip(1);
         }
-        while let Some(b'0'..=b'9') = self.peek() {
-            self.at += 1;
-        }
-        Ok(())
+        if text.len() > known { Ok(()) } else { Err(self.unexpected("a digit")) }
+    }
+
+    /// Takes the next byte if it is one of these, adds it to a text, and returns whether it did.
+    fn one_of(&mut self, bytes: &[u8], text: &mut String) -> Result<bool, SnapshotError> {
+        let Some(byte) = self.peek()?.filter(|byte| bytes.contains(byte)) else { return Ok(false) };
+        text.push(char::from(byte));
+        self.source.skip(1);
+        Ok(true)
     }
 
     fn number(&mut self) -> Result<Value, SnapshotError> {
-        let start = self.at;
-        self.at += usize::from(self.peek() == Some(b'-'));
-        let first = self.at;
-        self.digits()?;
-        if self.bytes[first] == b'0' && self.at > first + 1 {
-            self.at = first + 1;
-            return Err(self.unexpected("a number without leading zeros"));
+        let start = self.source.at();
+        let mut text = String::new();
+        self.one_of(b"-", &mut text)?;
+        if self.one_of(b"0", &mut text)? {
+            if self.peek()?.is_some_and(|byte| byte.is_ascii_digit()) {
+                return Err(self.unexpected("a number without leading zeros"));
+            }
+        } else {
+            self.digits(&mut text)?;
         }
-        let mut whole = true;
-        if self.peek() == Some(b'.') {
-            self.at += 1;
-            whole = false;
-            self.digits()?;
+        let mut is_whole = true;
+        if self.one_of(b".", &mut text)? {
+            is_whole = false;
+            self.digits(&mut text)?;
         }
-        if let Some(b'e' | b'E') = self.peek() {
-            self.at += 1;
-            whole = false;
-            self.at += usize::from(matches!(self.peek(), Some(b'+' | b'-')));
-            self.digits()?;
+        if self.one_of(b"eE", &mut text)? {
+            is_whole = false;
+            self.one_of(b"+-", &mut text)?;
+            self.digits(&mut text)?;
         }
-        let text = str::from_utf8(&self.bytes[start..self.at]).unwrap_or("");
-        if !whole {
+        if !is_whole {
             let number = text.parse().unwrap_or(f64::NAN);
-            return if f64::is_finite(number) {
-                Ok(Value::Float(number))
-            } else {
-                Err(at(start as u64, Problem::TooBig))
-            };
+            return if f64::is_finite(number) { Ok(Value::Float(number)) } else { Err(at(start, Problem::TooBig)) };
         }
         let signed = text.parse().map(Value::Int);
-        signed.or_else(|_| text.parse().map(Value::Uint)).map_err(|_| at(start as u64, Problem::TooBig))
+        signed.or_else(|_| text.parse().map(Value::Uint)).map_err(|_| at(start, Problem::TooBig))
     }
 
     /// Reads a text, whose first quotation mark is next.
     fn text(&mut self) -> Result<String, SnapshotError> {
-        self.at += 1;
-        let mut text = String::new();
+        self.source.skip(1);
+        let mut text = Vec::new();
+        // Where what is in `text` since the last escape begins, there and in the file.
+        let (mut begin, mut start) = (0, self.source.at());
         loop {
-            let start = self.at;
-            while self.peek().is_some_and(|byte| byte != b'"' && byte != b'\\' && byte >= 0x20) {
-                self.at += 1;
+            let ahead = self.source.ahead(1)?;
+            let is_plain = |byte: &u8| *byte != b'"' && *byte != b'\\' && *byte >= 0x20;
+            let plain = ahead.iter().position(|byte| !is_plain(byte)).unwrap_or(ahead.len());
+            text.extend_from_slice(&ahead[..plain]);
+            let next = ahead.get(plain).copied();
+            let is_at_end = ahead.is_empty();
+            self.source.skip(plain);
+            if next.is_none() && !is_at_end {
+                continue;
             }
-            let part = str::from_utf8(&self.bytes[start..self.at]);
-            text += part.map_err(|error| at((start + error.valid_up_to()) as u64, Problem::NotText))?;
-            match self.peek() {
+            if let Err(error) = str::from_utf8(&text[begin..]) {
+                return Err(at(start + error.valid_up_to() as u64, Problem::NotText));
+            }
+            match next {
                 Some(b'"') => {
-                    self.at += 1;
-                    return Ok(text);
+                    self.source.skip(1);
+                    return String::from_utf8(text).map_err(|_| at(start, Problem::NotText));
                 }
-                Some(b'\\') => text.push(self.escape()?),
+                Some(b'\\') => {
+                    let escaped = self.escape()?;
+                    text.extend_from_slice(escaped.encode_utf8(&mut [0; 4]).as_bytes());
+                    (begin, start) = (text.len(), self.source.at());
+                }
                 _ => return Err(self.unexpected("the end of the text, a quotation mark")),
             }
         }
     }
 
     fn escape(&mut self) -> Result<char, SnapshotError> {
-        self.at += 1;
-        let escaped = match self.peek() {
+        self.source.skip(1);
+        let escaped = match self.peek()? {
             Some(byte @ (b'"' | b'\\' | b'/')) => char::from(byte),
             Some(b'b') => '\u{8}',
             Some(b'f') => '\u{c}',
@@ -217,20 +243,20 @@ impl Reader<'_> {
             Some(b'u') => return self.unicode(),
             _ => return Err(self.unexpected("one of \\ / b f n r t u behind a backslash")),
         };
-        self.at += 1;
+        self.source.skip(1);
         Ok(escaped)
     }
 
     /// Reads the digits of `\u`, and of the second one where two make up a character.
     fn unicode(&mut self) -> Result<char, SnapshotError> {
-        let start = self.at as u64;
+        let start = self.source.at();
         let first = self.unit()?;
         let code = match first {
             0xd800..0xdc00 => {
-                if !self.bytes[self.at..].starts_with(b"\\u") {
+                if !self.source.ahead(2)?.starts_with(b"\\u") {
                     return Err(self.unexpected("the second half of a character, \\u"));
                 }
-                self.at += 1;
+                self.source.skip(1);
                 let second = self.unit()?;
                 if !(0xdc00..0xe000).contains(&second) {
                     return Err(at(start, Problem::NotText));
@@ -244,12 +270,12 @@ impl Reader<'_> {
 
     /// Reads `u` and four digits.
     fn unit(&mut self) -> Result<u32, SnapshotError> {
-        self.at += 1;
+        self.source.skip(1);
         let mut code = 0;
         for _ in 0..4 {
-            let digit = self.peek().and_then(|byte| char::from(byte).to_digit(16));
+            let digit = self.peek()?.and_then(|byte| char::from(byte).to_digit(16));
             code = code * 16 + digit.ok_or_else(|| self.unexpected("four hexadecimal digits"))?;
-            self.at += 1;
+            self.source.skip(1);
         }
         Ok(code)
     }

@@ -3,6 +3,8 @@
 mod convert;
 mod json;
 mod pickle;
+mod shared;
+mod source;
 mod tree;
 mod zip;
 
@@ -16,8 +18,7 @@ use crate::error::{Problem, SnapshotError};
 use crate::limits::Limits;
 use crate::model::Snapshot;
 
-/// The number of bytes that are read at a time.
-const STEP_BYTES: u64 = 256 << 10;
+use self::source::{Input, STEP_BYTES, Source};
 
 impl Snapshot {
     /// Reads a snapshot from a file, whatever its name: JSON, a pickle of protocol 2 to 5, or a file of `torch.save`,
@@ -33,13 +34,25 @@ impl Snapshot {
         Self::from_reader(file, &Limits::default())
     }
 
-    /// Reads a snapshot from a reader, within limits. Holds the whole content, decompressed, in memory.
+    /// Reads a snapshot from a reader, within limits.
+    ///
+    /// The content is read and decompressed in blocks, and is not held in memory; what it means is.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`parse`](Snapshot::parse) and of [`content`].
+    /// Returns the errors of [`parse`](Snapshot::parse), and the reader's or the decompressor's error.
     pub fn from_reader(reader: impl Read, limits: &Limits) -> Result<Self, SnapshotError> {
-        Self::parse(&content(reader, limits)?, limits)
+        Self::from_content(Content::new(reader).map_err(|error| SnapshotError::Read { read: 0, error })?, limits)
+    }
+
+    /// Reads a snapshot, as [`from_reader`](Snapshot::from_reader) does. [`Content::beginning`] may have been called
+    /// before.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`from_reader`](Snapshot::from_reader).
+    pub fn from_content(content: Content<'_>, limits: &Limits) -> Result<Self, SnapshotError> {
+        Self::from_source(Source::new(Input::Content(content), limits), limits)
     }
 
     /// Reads a snapshot from its content, which is not compressed.
@@ -56,39 +69,32 @@ impl Snapshot {
             let (limit, most) = (crate::Limit::Bytes, limits.bytes);
             return Err(SnapshotError::Limit { limit, most, at: most });
         }
-        let first = content.iter().position(|byte| !byte.is_ascii_whitespace());
-        match first.map(|first| content[first]) {
-            None => Err(tree::at(0, Problem::Empty)),
-            Some(b'{' | b'[') => {
-                let (tree, root) = json::read(content, limits)?;
-                convert::snapshot(&tree, root, limits)
+        Self::from_source(Source::new(Input::Bytes(content), limits), limits)
+    }
+
+    fn from_source(mut source: Source<'_>, limits: &Limits) -> Result<Self, SnapshotError> {
+        let first = source.first_byte()?;
+        let is_at_start = source.at() == 0;
+        let (tree, root) = match first {
+            None => return Err(tree::at(0, Problem::Empty)),
+            Some(b'{' | b'[') => json::read(&mut source, limits)?,
+            Some(_) if is_at_start && source.ahead(zip::MAGIC.len())?.starts_with(zip::MAGIC) => {
+                zip::skip_to_pickle(&mut source)?;
+                pickle::read(&mut source, limits)?
             }
-            Some(_) if content.starts_with(zip::MAGIC) => {
-                let start = zip::pickle_at(content)?;
-                let read = pickle::read(&content[start..], limits);
-                let read = read.and_then(|(tree, root, _)| convert::snapshot(&tree, root, limits));
-                read.map_err(|error| moved(error, start as u64))
-            }
-            Some(0x80) if first == Some(0) => {
-                let (tree, root, end) = pickle::read(content, limits)?;
-                match content.len() - end {
-                    0 => convert::snapshot(&tree, root, limits),
-                    left => Err(tree::at(end as u64, Problem::Trailing { bytes: left as u64 })),
+            Some(0x80) if is_at_start => {
+                let read = pickle::read(&mut source, limits)?;
+                let end = source.at();
+                match source.rest()? {
+                    0 => read,
+                    left => return Err(tree::at(end, Problem::Trailing { bytes: left })),
                 }
             }
-            Some(_) => Err(tree::at(0, Problem::NoSnapshot)),
-        }
+            Some(_) => return Err(tree::at(0, Problem::NoSnapshot)),
+        };
+        drop(source);
+        convert::snapshot(&tree, root, limits)
     }
-}
-
-/// Adds the bytes before a part of a file to the place of an error in that part.
-fn moved(mut error: SnapshotError, by: u64) -> SnapshotError {
-    match &mut error {
-        SnapshotError::Content { place, .. } => place.at += by,
-        SnapshotError::Limit { at, .. } => *at += by,
-        _ => {}
-    }
-    error
 }
 
 /// Returns all that a reader has, decompressed where its first bytes are those of gzip or zstd.
@@ -110,7 +116,7 @@ pub fn whole(mut reader: Content<'_>, limits: &Limits) -> Result<Vec<u8>, Snapsh
     let mut content = Vec::new();
     let failed = |read: usize, error| SnapshotError::Read { read: read as u64, error };
     loop {
-        let read = reader.by_ref().take(STEP_BYTES).read_to_end(&mut content);
+        let read = reader.by_ref().take(STEP_BYTES as u64).read_to_end(&mut content);
         let read = read.map_err(|error| failed(content.len(), error))?;
         let (most, limit) = limits.content_after(reader.taken());
         if content.len() as u64 > most {

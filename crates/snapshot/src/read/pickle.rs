@@ -8,7 +8,8 @@
 
 use std::collections::HashMap;
 
-use super::tree::{Item, Tree, Value, at};
+use super::source::Source;
+use super::tree::{Node, Tree, Value, at};
 use crate::error::{Problem, SnapshotError};
 use crate::limits::Limits;
 
@@ -52,75 +53,94 @@ const REFUSED: [(u8, &str, &str); 36] = [
     (0x8d, "BINUNICODE8", "texts of more than 4 GiB"),
 ];
 
-/// Reads a pickle from its first byte to its `STOP`. Returns also the number of bytes that it takes.
+/// Reads a pickle from its first byte to its `STOP`, and leaves what follows.
 ///
 /// # Errors
 ///
 /// Returns the first place that is not of a pickle of plain data, or that exceeds a limit.
-pub(super) fn read(bytes: &[u8], limits: &Limits) -> Result<(Tree, Item, usize), SnapshotError> {
-    let mut reader = Reader {
-        bytes,
-        at: 0,
-        start: 0,
-        tree: Tree::new(limits),
-        stack: Vec::new(),
-        marks: Vec::new(),
-        memo: HashMap::new(),
-        memoized: 0,
-    };
+pub(super) fn read(source: &mut Source<'_>, limits: &Limits) -> Result<(Tree, Node), SnapshotError> {
+    let tree = Tree::new(limits);
+    let (stack, marks, memo, text) = (Vec::new(), Vec::new(), Memo::default(), Vec::new());
+    let mut reader = Reader { source, start: 0, tree, stack, marks, memo, text };
     loop {
-        reader.start = reader.at;
+        reader.start = reader.source.at();
         let code = reader.byte("an instruction")?;
         if code == b'.' {
             let root = reader.pop("STOP")?;
-            return Ok((reader.tree, root, reader.at));
+            return Ok((reader.tree, root));
         }
         reader.instruction(code)?;
     }
 }
 
-struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
-    /// Where the instruction begins.
-    start: usize,
-    tree: Tree,
-    stack: Vec<Item>,
-    /// For each open mark, the length of the stack below it.
-    marks: Vec<usize>,
-    memo: HashMap<u32, Item>,
+/// The values that were remembered, by their numbers.
+#[derive(Default)]
+struct Memo {
+    /// Those that were remembered in the order of their numbers, as Python does it.
+    in_order: Vec<Node>,
+    others: HashMap<u32, Node>,
     /// The number that `MEMOIZE` gives next.
-    memoized: u32,
+    next: u32,
 }
 
-impl Reader<'_> {
+impl Memo {
+    fn get(&self, index: u32) -> Option<Node> {
+        self.in_order.get(index as usize).or_else(|| self.others.get(&index)).copied()
+    }
+
+    fn insert(&mut self, index: u32, node: Node) {
+        let (place, end) = (index as usize, self.in_order.len());
+        match self.in_order.get_mut(place) {
+            Some(known) => *known = node,
+            None if place == end => self.in_order.push(node),
+            None => drop(self.others.insert(index, node)),
+        }
+        self.next = self.next.max(index).saturating_add(1);
+    }
+}
+
+struct Reader<'r, 'a> {
+    source: &'r mut Source<'a>,
+    /// Where the instruction begins.
+    start: u64,
+    tree: Tree,
+    stack: Vec<Node>,
+    /// For each open mark, the length of the stack below it.
+    marks: Vec<usize>,
+    memo: Memo,
+    /// Room for the text that is read.
+    text: Vec<u8>,
+}
+
+impl Reader<'_, '_> {
     fn wrong(&self, problem: Problem) -> SnapshotError {
-        at(self.start as u64, problem)
+        at(self.start, problem)
     }
 
     fn byte(&mut self, expected: &'static str) -> Result<u8, SnapshotError> {
-        let byte = self.bytes.get(self.at).copied();
-        self.at += 1;
-        byte.ok_or_else(|| at(self.bytes.len() as u64, Problem::End { expected }))
+        let byte = self.source.byte()?;
+        byte.ok_or_else(|| self.source.ends(expected))
     }
 
     /// Reads a whole number of `N` bytes, the lowest first.
     fn little<const N: usize>(&mut self) -> Result<u64, SnapshotError> {
         let mut number = [0; 8];
-        for byte in &mut number[..N] {
-            *byte = self.byte("the bytes of a number")?;
-        }
+        let ahead = self.source.ahead(N)?;
+        let Some(bytes) = ahead.get(..N) else { return Err(self.source.ends("the bytes of a number")) };
+        number[..N].copy_from_slice(bytes);
+        self.source.skip(N);
         Ok(u64::from_le_bytes(number))
     }
 
+    /// Adds a value to the tree and puts it on top.
     fn push(&mut self, value: Value) -> Result<(), SnapshotError> {
-        self.tree.count(self.start as u64)?;
-        self.stack.push(Item { at: self.start as u64, value });
+        self.tree.count(self.start)?;
+        self.stack.push(self.tree.add(self.start, value));
         Ok(())
     }
 
     /// Takes the value on top, above the last mark.
-    fn pop(&mut self, name: &'static str) -> Result<Item, SnapshotError> {
+    fn pop(&mut self, name: &'static str) -> Result<Node, SnapshotError> {
         let floor = self.marks.last().copied().unwrap_or(0);
         if self.stack.len() <= floor {
             return Err(self.wrong(Problem::Missing { name, needs: "a value" }));
@@ -128,10 +148,9 @@ impl Reader<'_> {
         self.stack.pop().ok_or_else(|| self.wrong(Problem::Missing { name, needs: "a value" }))
     }
 
-    /// Takes all values above the last mark, and the mark.
-    fn pop_mark(&mut self, name: &'static str) -> Result<Vec<Item>, SnapshotError> {
-        let mark = self.marks.pop().ok_or_else(|| self.wrong(Problem::Missing { name, needs: "a mark" }))?;
-        Ok(self.stack.split_off(mark))
+    /// Takes the last mark, and returns how many values lie below it.
+    fn pop_mark(&mut self, name: &'static str) -> Result<usize, SnapshotError> {
+        self.marks.pop().ok_or_else(|| self.wrong(Problem::Missing { name, needs: "a mark" }))
     }
 
     fn instruction(&mut self, code: u8) -> Result<(), SnapshotError> {
@@ -151,7 +170,7 @@ impl Reader<'_> {
             b')' | b't' | 0x85..=0x87 => self.tuple(code),
             b'}' | b's' | b'u' | b'd' => self.dict(code),
             b'(' => {
-                self.tree.count(self.start as u64)?;
+                self.tree.count(self.start)?;
                 self.marks.push(self.stack.len());
                 Ok(())
             }
@@ -177,17 +196,18 @@ impl Reader<'_> {
     /// Reads `LONG1`: a length in bytes, and a number in two's complement, the lowest byte first.
     fn long(&mut self) -> Result<Value, SnapshotError> {
         let length = usize::from(self.byte("the length of a number")?);
-        let bytes = self.bytes.get(self.at..self.at + length);
-        let Some(bytes) = bytes else {
-            return Err(at(self.bytes.len() as u64, Problem::End { expected: "the bytes of a number" }));
-        };
-        self.at += length;
+        if self.source.ahead(length)?.len() < length {
+            return Err(self.source.ends("the bytes of a number"));
+        }
+        let bytes = &self.source.ahead(length)?[..length];
         let is_negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
         let fill = if is_negative { 0xff } else { 0 };
         let mut number = [fill; 9];
         let (low, high) = bytes.split_at(length.min(9));
         number[..low.len()].copy_from_slice(low);
-        if high.iter().any(|byte| *byte != fill) {
+        let is_too_long = high.iter().any(|byte| *byte != fill);
+        self.source.skip(length);
+        if is_too_long {
             return Err(self.wrong(Problem::TooBig));
         }
         let [low @ .., sign] = number;
@@ -201,38 +221,54 @@ impl Reader<'_> {
 
     fn text(&mut self, code: u8) -> Result<(), SnapshotError> {
         let length = if code == b'X' { self.little::<4>()? } else { self.little::<1>()? };
-        let left = (self.bytes.len() - self.at) as u64;
+        self.source.bytes(length, &mut self.text)?;
+        let left = self.text.len() as u64;
         if length > left {
             return Err(self.wrong(Problem::Length { bytes: length, left }));
         }
-        let bytes = &self.bytes[self.at..self.at + length as usize];
-        let text = str::from_utf8(bytes).map_err(|_| self.wrong(Problem::NotText))?;
-        self.at += bytes.len();
+        let text = str::from_utf8(&self.text).map_err(|_| at(self.start, Problem::NotText))?;
         let value = self.tree.text(text);
         self.push(value)
     }
 
     fn list(&mut self, code: u8) -> Result<(), SnapshotError> {
-        let (name, items) = match code {
-            b']' => ("EMPTY_LIST", Vec::new()),
-            b'l' => ("LIST", self.pop_mark("LIST")?),
-            b'a' => ("APPEND", vec![self.pop("APPEND")?]),
-            _ => ("APPENDS", self.pop_mark("APPENDS")?),
-        };
-        if matches!(code, b']' | b'l') {
-            return self.push_list(items);
+        match code {
+            b']' => self.push_list(Vec::new()),
+            b'l' => {
+                let mark = self.pop_mark("LIST")?;
+                let items = self.stack.split_off(mark);
+                self.push_list(items)
+            }
+            b'a' => {
+                let item = self.pop("APPEND")?;
+                let list = self.list_on_top("APPEND")?;
+                list.push(item);
+                Ok(())
+            }
+            _ => {
+                let mark = self.pop_mark("APPENDS")?;
+                let items = self.stack.split_off(mark);
+                self.list_on_top("APPENDS")?.extend_from_slice(&items);
+                Ok(())
+            }
         }
+    }
+
+    /// Returns the list on top, above the last mark.
+    fn list_on_top(&mut self, name: &'static str) -> Result<&mut Vec<Node>, SnapshotError> {
         match self.top(name)? {
-            Value::List(list) => self.tree.lists[list as usize].extend(items),
-            _ => return Err(self.wrong(Problem::Missing { name, needs: "a list below what it adds" })),
+            Value::List(list) => Ok(&mut self.tree.lists[list as usize]),
+            _ => Err(self.wrong(Problem::Missing { name, needs: "a list below what it adds" })),
         }
-        Ok(())
     }
 
     fn tuple(&mut self, code: u8) -> Result<(), SnapshotError> {
         let items = match code {
             b')' => Vec::new(),
-            b't' => self.pop_mark("TUPLE")?,
+            b't' => {
+                let mark = self.pop_mark("TUPLE")?;
+                self.stack.split_off(mark)
+            }
             _ => {
                 let mut items = vec![self.pop("TUPLE")?];
                 for _ in 0x85..code {
@@ -244,7 +280,7 @@ impl Reader<'_> {
         self.push_list(items)
     }
 
-    fn push_list(&mut self, items: Vec<Item>) -> Result<(), SnapshotError> {
+    fn push_list(&mut self, items: Vec<Node>) -> Result<(), SnapshotError> {
         let list = self.tree.list();
         self.tree.lists[list as usize] = items;
         self.push(Value::List(list))
@@ -253,12 +289,12 @@ impl Reader<'_> {
     fn dict(&mut self, code: u8) -> Result<(), SnapshotError> {
         let (name, items) = match code {
             b'}' => ("EMPTY_DICT", Vec::new()),
-            b'd' => ("DICT", self.pop_mark("DICT")?),
+            b'd' => ("DICT", self.pop_mark("DICT").map(|mark| self.stack.split_off(mark))?),
             b's' => {
                 let value = self.pop("SETITEM")?;
                 ("SETITEM", vec![self.pop("SETITEM")?, value])
             }
-            _ => ("SETITEMS", self.pop_mark("SETITEMS")?),
+            _ => ("SETITEMS", self.pop_mark("SETITEMS").map(|mark| self.stack.split_off(mark))?),
         };
         if matches!(code, b'}' | b'd') {
             let dict = self.tree.dict();
@@ -270,11 +306,13 @@ impl Reader<'_> {
         if items.len() % 2 == 1 {
             return Err(self.wrong(Problem::Missing { name, needs: "a value for each key" }));
         }
+        self.tree.dicts[dict as usize].reserve_exact(items.len() / 2);
         for pair in items.chunks_exact(2) {
-            let Value::Text(key) = pair[0].value else {
-                return Err(at(pair[0].at, Problem::Key { found: pair[0].value.kind() }));
+            let key = self.tree.item(pair[0]);
+            let Value::Text(text) = key.value else {
+                return Err(at(key.at, Problem::Key { found: key.value.kind() }));
             };
-            self.tree.dicts[dict as usize].push((key, pair[1]));
+            self.tree.dicts[dict as usize].push((text, pair[1]));
         }
         Ok(())
     }
@@ -283,7 +321,8 @@ impl Reader<'_> {
     fn top(&self, name: &'static str) -> Result<Value, SnapshotError> {
         let floor = self.marks.last().copied().unwrap_or(0);
         let top = self.stack.last().filter(|_| self.stack.len() > floor);
-        top.map(|item| item.value).ok_or_else(|| self.wrong(Problem::Missing { name, needs: "a value" }))
+        top.map(|node| self.tree.item(*node).value)
+            .ok_or_else(|| self.wrong(Problem::Missing { name, needs: "a value" }))
     }
 
     /// Remembers the value on top, or refers to one that was remembered.
@@ -291,30 +330,33 @@ impl Reader<'_> {
         let index = match code {
             b'h' | b'q' => self.little::<1>()? as u32,
             b'j' | b'r' => self.little::<4>()? as u32,
-            _ => self.memoized,
+            _ => self.memo.next,
         };
         if matches!(code, b'h' | b'j') {
-            let item = self.memo.get(&index).copied();
-            let item = item.ok_or_else(|| self.wrong(Problem::Unremembered { index: index.into() }))?;
-            self.tree.count(self.start as u64)?;
-            self.stack.push(item);
+            let node = self.memo.get(index);
+            let node = node.ok_or_else(|| self.wrong(Problem::Unremembered { index: index.into() }))?;
+            self.tree.count_reference(self.start)?;
+            self.stack.push(node);
             return Ok(());
         }
-        let value = self.top("MEMOIZE")?;
-        self.tree.count(self.start as u64)?;
-        self.memo.insert(index, Item { at: self.start as u64, value });
-        self.memoized = self.memoized.max(index).saturating_add(1);
+        self.top("MEMOIZE")?;
+        let Some(node) = self.stack.last().copied() else { return Ok(()) };
+        self.tree.count_reference(self.start)?;
+        self.memo.insert(index, node);
         Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::source::Input;
     use super::*;
 
     fn number(bytes: &[u8]) -> Result<Value, String> {
         let pickle = [b"\x80\x02\x8a".as_slice(), &[bytes.len() as u8], bytes, b"."].concat();
-        read(&pickle, &Limits::default()).map(|(_, root, _)| root.value).map_err(|error| error.to_string())
+        let mut source = Source::new(Input::Bytes(&pickle), &Limits::default());
+        let read = read(&mut source, &Limits::default());
+        read.map(|(tree, root)| tree.item(root).value).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -159,27 +159,3 @@ fn segments_sum_their_blocks() {
         assert_eq!((built.allocated_size, built.active_size), (segment.allocated_size, segment.active_size));
     }
 }
-
-/// Stacks of a recording share their frames, as Python's objects do: each reference counts once, whatever is in it.
-#[test]
-fn a_frame_that_stacks_share_counts_once_for_each() {
-    let text = |text: &str| [&[0x8c, text.len() as u8], text.as_bytes()].concat();
-    let pair = |key: &str, value: &[u8]| [&text(key), value].concat();
-    let dict = |pairs: &[Vec<u8>]| [b"}(", &pairs.concat()[..], b"u"].concat();
-    let frame = dict(&[pair("name", &text("step")), pair("filename", &text("a.py")), pair("line", b"K\x07")]);
-    let entry = |frames: &[u8]| {
-        let [action, addr] = [pair("action", &text("alloc")), pair("addr", b"K\x01")];
-        dict(&[action, addr, pair("size", b"K\x01"), pair("stream", b"K\x00"), pair("frames", frames)])
-    };
-    // The frame is remembered in the first entry, and the others refer to it.
-    let first = entry(&[b"](", &frame[..], b"q\x00e"].concat());
-    let other = entry(&[b"](", &b"h\x00".repeat(500)[..], b"e"].concat());
-    let entries = [b"](](", &first[..], &other, &other, b"ee"].concat();
-    let root = dict(&[pair("segments", b"]"), pair("device_traces", &entries)]);
-    let pickle = [b"\x80\x04", &root[..], b"."].concat();
-    let limits = Limits { values: 1200, ..Limits::default() };
-    let snapshot = Snapshot::parse(&pickle, &limits).expect("a thousand references");
-    let frames = snapshot.device_traces[0][2].frames.as_ref().expect("a stack").frames();
-    assert_eq!((frames.len(), &*frames[499].name, frames[499].line), (500, "step", 7));
-    assert!(Snapshot::parse(&pickle, &Limits { values: 900, ..limits }).is_err());
-}

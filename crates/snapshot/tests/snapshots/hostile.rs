@@ -177,7 +177,7 @@ fn limits_hold() {
 /// A few bytes that refer to a value again and again take no more than the limits allow.
 #[test]
 fn what_is_referred_to_again_counts() {
-    let pickle = [b"\x80\x04]q\x00(".as_slice(), &b"h\x00".repeat(100), b"e."].concat();
+    let pickle = [b"\x80\x04]q\x00(".as_slice(), &b"h\x00".repeat(500), b"e."].concat();
     let error = Snapshot::parse(&pickle, &Limits { values: 50, ..Limits::NONE }).unwrap_err();
     assert!(matches!(error, SnapshotError::Limit { .. }), "{error}");
 }

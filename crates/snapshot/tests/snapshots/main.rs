@@ -4,4 +4,5 @@ mod any_bytes;
 mod formats;
 mod hostile;
 mod own;
+mod shared;
 mod viewer;
