@@ -298,3 +298,9 @@ pub(crate) fn advised(error: &TraceError, option: &str) -> String {
         error => format!("{error}; docs/reference/trace-format.md describes the format"),
     }
 }
+
+/// Returns an option with a limit and the value that is enough, or N where it is not known.
+pub(crate) fn raised(option: &str, limit: &str, enough: Option<u64>) -> String {
+    let value = enough.map_or("N".into(), |enough| enough.to_string());
+    format!("{option} {limit}={value}")
+}

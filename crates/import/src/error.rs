@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use millpond_snapshot::SnapshotError;
 use millpond_trace::{Limit, printable};
 
+use crate::program::Counts;
+use crate::pytorch::VALUES_OF_AN_EVENT;
+
 /// The reason why a recording could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -32,7 +35,7 @@ pub enum ImportError {
     /// The content has more than the limits allow.
     #[error(
         "byte {at}: the file has more than {most} {of}, the most that is accepted; to read it, raise `{}` of the \
-         limits", raise.name()
+         limits{}", raise.name(), to(*enough)
     )]
     Limit {
         /// What there is too much of.
@@ -43,6 +46,8 @@ pub enum ImportError {
         most: u64,
         /// The number of bytes of content before what exceeds it.
         at: u64,
+        /// The value of the limit that is enough for this file, where it was found out.
+        enough: Option<u64>,
     },
     /// A line does not follow the format.
     #[error("line {line}, column {column}: {problem}")]
@@ -84,15 +89,48 @@ impl From<SnapshotError> for ImportError {
     /// Names the limit by its name among those of an import.
     fn from(error: SnapshotError) -> Self {
         use millpond_snapshot::Limit as Of;
-        let SnapshotError::Limit { limit: of, most, at } = error else { return Self::Snapshot(error) };
-        let raise = match of {
-            Of::Bytes => Limit::TextBytes,
-            Of::Expansion => Limit::Expansion,
-            Of::Values => Limit::Events,
+        let SnapshotError::Limit { limit: of, most, at, enough } = error else { return Self::Snapshot(error) };
+        let (raise, enough) = match of {
+            Of::Bytes => (Limit::TextBytes, enough),
+            Of::Expansion => (Limit::Expansion, enough),
+            Of::Values => (Limit::Events, enough.map(|values| values.div_ceil(VALUES_OF_AN_EVENT))),
             _ => return Self::Snapshot(error),
         };
-        Self::Limit { of, raise, most, at }
+        Self::Limit { of, raise, most, at, enough }
     }
+}
+
+impl ImportError {
+    /// Returns the limit that has to be raised to read the recording, if that is the reason, and the value that is
+    /// enough for it, where it was found out.
+    pub fn limit(&self) -> Option<(Limit, Option<u64>)> {
+        match self {
+            Self::Limit { raise, enough, .. } => Some((*raise, *enough)),
+            Self::Text { problem, .. } | Self::Event { problem, .. } => match problem {
+                TextProblem::Events { enough, .. } => Some((Limit::Events, *enough)),
+                TextProblem::Streams { enough, .. } => Some((Limit::Streams, *enough)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Notes what is enough of what there is too much of, where it is not known yet.
+    pub(crate) fn with_enough(mut self, count: impl FnOnce() -> Option<Counts>) -> Self {
+        if let Self::Text { problem, .. } | Self::Event { problem, .. } = &mut self {
+            match problem {
+                TextProblem::Events { enough, .. } => *enough = count().map(|counts| counts.events),
+                TextProblem::Streams { enough, .. } => *enough = count().and_then(|counts| counts.streams),
+                _ => {}
+            }
+        }
+        self
+    }
+}
+
+/// Returns the value to which a limit is to be raised, as a part of a sentence.
+fn to(enough: Option<u64>) -> String {
+    enough.map_or(String::new(), |enough| format!(" to {enough}"))
 }
 
 fn devices_text(devices: &[usize]) -> String {
@@ -183,17 +221,25 @@ pub enum TextProblem {
         allocated: u64,
     },
     /// More events than the limit.
-    #[error("the trace would have more than {most} events, the most that is accepted; raise `events` of the limits")]
+    #[error(
+        "the trace would have more than {most} events, the most that is accepted; raise `events` of the limits{}",
+        to(*enough)
+    )]
     Events {
         /// The limit.
         most: u64,
+        /// The limit that is enough for this recording, where it was found out.
+        enough: Option<u64>,
     },
     /// More streams than the limit.
     #[error(
-        "the recording has more than {most} different streams, the most that is accepted; raise `streams` of the limits"
+        "the recording has more than {most} different streams, the most that is accepted; raise `streams` of the \
+         limits{}", to(*enough)
     )]
     Streams {
         /// The limit.
         most: u64,
+        /// The limit that is enough for this recording, where it was found out.
+        enough: Option<u64>,
     },
 }

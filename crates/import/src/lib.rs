@@ -19,6 +19,7 @@ use millpond_trace::{Content, Limits, Trace};
 pub use error::{ImportError, TextProblem};
 pub use format::Format;
 pub use program::Left;
+use program::{Program, Recorded};
 
 /// How to read a recording.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -88,7 +89,8 @@ pub fn import_begun(mut content: Content<'_>, options: &Options) -> Result<Impor
         None => matches!(Format::of(beginning), Ok(Format::PyTorch)),
     };
     if is_snapshot {
-        return pytorch::import(Snapshot::from_content(content, &limits)?, options);
+        let snapshot = Snapshot::from_content(content, &limits)?;
+        return make(Format::PyTorch, options, |program| pytorch::record(&snapshot, options, program));
     }
     import_content(&whole(content, &limits)?, options)
 }
@@ -107,9 +109,32 @@ pub fn import_content(content: &[u8], options: &Options) -> Result<Imported, Imp
         None => Format::of(content)?,
     };
     match format {
-        Format::PyTorch => pytorch::import(Snapshot::parse(content, &pytorch::limits(&options.limits))?, options),
-        Format::Rmm => rmm::import(content, options),
-        Format::Lifetimes => lifetimes::import(content, options),
-        Format::Stalloc => stalloc::import(content, options),
+        Format::PyTorch => {
+            let snapshot = Snapshot::parse(content, &pytorch::limits(&options.limits))?;
+            make(format, options, |program| pytorch::record(&snapshot, options, program))
+        }
+        Format::Rmm => make(format, options, |program| rmm::record(content, options, program)),
+        Format::Lifetimes => make(format, options, |program| lifetimes::record(content, program)),
+        Format::Stalloc => make(format, options, |program| stalloc::record(content, program)),
+    }
+}
+
+/// Makes a trace of what `record` adds to a program. If that is more than the limits allow, it is counted, so that the
+/// error says what is enough.
+fn make(
+    format: Format,
+    options: &Options,
+    record: impl Fn(&mut Program) -> Result<Recorded, ImportError>,
+) -> Result<Imported, ImportError> {
+    let mut program = Program::new(&options.limits);
+    match record(&mut program) {
+        Ok(recorded) => Ok(program.finish(format, recorded, options)),
+        Err(error) => {
+            drop(program);
+            Err(error.with_enough(|| {
+                let mut counting = Program::counting();
+                record(&mut counting).ok().map(|_| counting.counts())
+            }))
+        }
     }
 }

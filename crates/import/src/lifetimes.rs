@@ -5,12 +5,10 @@
 //! allocated.
 
 use millpond_trace::Event;
-use serde_json::Map;
 
 use crate::error::{ImportError, TextProblem};
 use crate::lines::{Columns, Field, Lines};
-use crate::program::Program;
-use crate::{Format, Imported, Options};
+use crate::program::{Program, Recorded};
 
 const HEAD: &str = "id,lower,upper,size";
 const LOWER: [&str; 3] = ["lower", "begin", "start"];
@@ -32,13 +30,12 @@ pub(crate) fn is_head(line: &[u8]) -> bool {
     has(&LOWER) && has(&UPPER) && has(&["size"])
 }
 
-/// Makes a trace of a table.
+/// Adds what a table has to a program.
 ///
 /// # Errors
 ///
 /// Returns the first line and column that do not follow the format, or exceed a limit.
-pub(crate) fn import(content: &[u8], options: &Options) -> Result<Imported, ImportError> {
-    let mut program = Program::new(&options.limits);
+pub(crate) fn record(content: &[u8], program: &mut Program) -> Result<Recorded, ImportError> {
     let mut lines = Lines::new(content);
     let (columns, head) = Columns::read(&mut lines, HEAD)?;
     let find = |column: &'static str, names: &[&str]| {
@@ -69,9 +66,11 @@ pub(crate) fn import(content: &[u8], options: &Options) -> Result<Imported, Impo
             program.leave("buffers of 0 bytes");
             continue;
         }
-        let most = options.limits.events;
-        if moments.len() as u64 + 2 > most {
-            return Err(line.wrong(TextProblem::Events { most }));
+        program.expect_room(moments.len() as u64 + 2).map_err(|problem| line.wrong(problem))?;
+        if program.is_counting() {
+            program.stream(0).map_err(|problem| line.wrong(problem))?;
+            program.count(2);
+            continue;
         }
         let buffer = sizes.len();
         sizes.push(bytes);
@@ -91,7 +90,7 @@ pub(crate) fn import(content: &[u8], options: &Options) -> Result<Imported, Impo
         };
         result.map_err(|problem| head.wrong(problem))?;
     }
-    Ok(program.finish(Format::Lifetimes, None, options, Map::new()))
+    Ok(Recorded::default())
 }
 
 /// Reads a line: when the lifetime begins, when it is over, and the bytes.

@@ -35,9 +35,27 @@ pub(crate) struct Live {
 /// To cut a configuration would give it another meaning.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
+/// What a recording says beyond its events.
+#[derive(Default)]
+pub(crate) struct Recorded {
+    /// The device, where the format says it.
+    pub(crate) device: Option<usize>,
+    /// What the header of the trace has of it.
+    pub(crate) header: Map<String, Value>,
+}
+
+/// How much a recording has.
+pub(crate) struct Counts {
+    pub(crate) events: u64,
+    /// The different streams, unless no trace can have so many.
+    pub(crate) streams: Option<u64>,
+}
+
 /// A trace in progress.
 pub(crate) struct Program {
-    pub(crate) events: Vec<Event>,
+    events: Vec<Event>,
+    /// The number of events, where they are counted and not kept.
+    counted: Option<u64>,
     blocks: u32,
     /// The numbers of streams by their handles. The default stream, whose handle is 0, is stream 0; others are numbered
     /// from 1 as they come.
@@ -52,7 +70,36 @@ pub(crate) struct Program {
 impl Program {
     pub(crate) fn new(limits: &Limits) -> Self {
         let (streams, live) = (HashMap::new(), HashMap::new());
-        Self { events: Vec::new(), blocks: 0, streams, streams_end: 0, live, left: Vec::new(), limits: *limits }
+        let (events, left, limits) = (Vec::new(), Vec::new(), *limits);
+        Self { events, counted: None, blocks: 0, streams, streams_end: 0, live, left, limits }
+    }
+
+    /// Creates one that counts what a recording has, whatever the limits, and keeps no event.
+    pub(crate) fn counting() -> Self {
+        Self { counted: Some(0), ..Self::new(&Limits::NONE) }
+    }
+
+    /// Returns whether events are counted and not kept.
+    pub(crate) fn is_counting(&self) -> bool {
+        self.counted.is_some()
+    }
+
+    /// Counts events that are not kept.
+    pub(crate) fn count(&mut self, events: u64) {
+        self.counted = self.counted.map(|counted| counted + events);
+    }
+
+    /// Returns how much the recording has.
+    pub(crate) fn counts(&self) -> Counts {
+        let streams = self.streams.len() as u64;
+        let events = self.counted.unwrap_or(self.events.len() as u64);
+        Counts { events, streams: Some(streams).filter(|streams| *streams < STREAMS_MAX) }
+    }
+
+    /// Checks that the trace may have so many events.
+    pub(crate) fn expect_room(&self, events: u64) -> Result<(), TextProblem> {
+        let most = self.limits.events;
+        if events <= most { Ok(()) } else { Err(TextProblem::Events { most, enough: None }) }
     }
 
     /// Notes that something is left out.
@@ -76,10 +123,11 @@ impl Program {
 
     /// Adds an event.
     pub(crate) fn push(&mut self, event: Event) -> Result<(), TextProblem> {
-        let most = self.limits.events;
-        if self.events.len() as u64 >= most {
-            return Err(TextProblem::Events { most });
+        if self.is_counting() {
+            self.count(1);
+            return Ok(());
         }
+        self.expect_room(self.events.len() as u64 + 1)?;
         self.events.push(event);
         Ok(())
     }
@@ -89,9 +137,9 @@ impl Program {
         if let Some(number) = self.streams.get(&handle) {
             return Ok(*number);
         }
-        let most = self.limits.streams.min(STREAMS_MAX - 1);
+        let most = if self.is_counting() { u64::MAX } else { self.limits.streams.min(STREAMS_MAX - 1) };
         if self.streams.len() as u64 >= most {
-            return Err(TextProblem::Streams { most });
+            return Err(TextProblem::Streams { most, enough: None });
         }
         let has_default = self.streams.contains_key(&0);
         let number = if handle == 0 { 0 } else { self.streams.len() as u32 + u32::from(!has_default) };
@@ -113,18 +161,13 @@ impl Program {
         }
         let id = self.blocks;
         self.push(Event::Allocate { id, bytes, stream })?;
-        self.blocks = id.checked_add(1).ok_or(TextProblem::Events { most: u32::MAX.into() })?;
+        self.blocks = id.checked_add(1).ok_or(TextProblem::Events { most: u32::MAX.into(), enough: None })?;
         Ok(Live { id, bytes, stream })
     }
 
     /// Ends the trace.
-    pub(crate) fn finish(
-        mut self,
-        format: Format,
-        device: Option<usize>,
-        options: &Options,
-        mut header: Map<String, Value>,
-    ) -> Imported {
+    pub(crate) fn finish(mut self, format: Format, recorded: Recorded, options: &Options) -> Imported {
+        let Recorded { device, mut header } = recorded;
         header.insert("imported_from".into(), format.name().into());
         if let Some(name) = &options.name {
             header.insert("workload".into(), name.as_str().into());

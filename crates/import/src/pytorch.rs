@@ -12,9 +12,9 @@ use millpond_snapshot::{Action, Snapshot, State, TraceEntry};
 use millpond_trace::{BYTES_MAX, Event, Limits};
 use serde_json::{Map, Value};
 
+use crate::Options;
 use crate::error::ImportError;
-use crate::program::Program;
-use crate::{Format, Imported, Options};
+use crate::program::{Program, Recorded};
 
 /// A block: the n-th that was allocated before the history, or in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,34 +64,36 @@ struct History {
 /// The most segments whose addresses are kept. Each takes at most 44 bytes of the header, whose line has at most 1 MiB.
 const SEGMENTS_MAX: usize = 1 << 14;
 
+/// How many values a snapshot may have for each event of a trace.
+pub(crate) const VALUES_OF_AN_EVENT: u64 = 2;
+
 /// Returns the limits of a snapshot that go with those of a trace.
 pub(crate) fn limits(limits: &Limits) -> millpond_snapshot::Limits {
-    let values = limits.events.saturating_mul(2);
+    let values = limits.events.saturating_mul(VALUES_OF_AN_EVENT);
     millpond_snapshot::Limits { bytes: limits.text_bytes, expansion: limits.expansion, values }
 }
 
-/// Makes a trace of a snapshot.
+/// Adds the history of a snapshot's device to a program.
 ///
 /// # Errors
 ///
 /// Returns what exceeds a limit, or that a device has to be chosen.
-pub(crate) fn import(snapshot: Snapshot, options: &Options) -> Result<Imported, ImportError> {
-    let device = choose(&snapshot, options.device)?;
+pub(crate) fn record(snapshot: &Snapshot, options: &Options, program: &mut Program) -> Result<Recorded, ImportError> {
+    let device = choose(snapshot, options.device)?;
     let no_trace = Vec::new();
     let trace = snapshot.device_traces.get(device).unwrap_or(&no_trace);
     let mut history = History { with_refused: options.refused, ..History::default() };
     for (number, entry) in trace.iter().enumerate() {
         history.entry(number, entry);
     }
-    history.segments(&snapshot, device);
+    history.segments(snapshot, device);
     history.end(trace.len());
-    let mut program = Program::new(&options.limits);
-    let mut header = header(&snapshot, trace);
+    let mut header = header(snapshot, trace);
     if let Some(segments) = history.segment_addresses() {
         header.insert("segment_addresses".into(), segments.into());
     }
-    history.emit(&mut program).map_err(|(entry, problem)| ImportError::Event { device, entry, problem })?;
-    Ok(program.finish(Format::PyTorch, Some(device), options, header))
+    history.emit(program).map_err(|(entry, problem)| ImportError::Event { device, entry, problem })?;
+    Ok(Recorded { device: Some(device), header })
 }
 
 /// Returns the devices that have any memory or events.

@@ -6,12 +6,11 @@
 //! processes may follow each other in a file, each with its head.
 
 use millpond_trace::{BYTES_MAX, Event};
-use serde_json::Map;
 
+use crate::Options;
 use crate::error::ImportError;
 use crate::lines::{Columns, Field, Lines};
-use crate::program::{Live, Program};
-use crate::{Format, Imported, Options};
+use crate::program::{Live, Program, Recorded};
 
 const HEAD: &str = "Thread,Time,Action,Pointer,Size,Stream";
 
@@ -21,13 +20,12 @@ pub(crate) fn is_head(line: &[u8]) -> bool {
     ["action", "pointer"].iter().all(|name| line.split(',').any(|field| field.trim() == *name))
 }
 
-/// Makes a trace of a log.
+/// Adds what a log has to a program.
 ///
 /// # Errors
 ///
 /// Returns the first line and column that do not follow the format, or exceed a limit.
-pub(crate) fn import(content: &[u8], options: &Options) -> Result<Imported, ImportError> {
-    let mut program = Program::new(&options.limits);
+pub(crate) fn record(content: &[u8], options: &Options, program: &mut Program) -> Result<Recorded, ImportError> {
     let mut lines = Lines::new(content);
     let (columns, head) = Columns::read(&mut lines, HEAD)?;
     let find = |column: &'static str, name: &str| {
@@ -53,12 +51,12 @@ pub(crate) fn import(content: &[u8], options: &Options) -> Result<Imported, Impo
         if let Some(thread) = threads {
             seen_threads.insert(fields[thread].text);
         }
-        row(&mut program, options.refused, places.map(|place| fields[place]))?;
+        row(program, options.refused, places.map(|place| fields[place]))?;
     }
     program.leave_many("times", if columns.find(&["time"]).is_some() { rows } else { 0 });
     let others = seen_threads.len().saturating_sub(1) as u64;
     program.leave_many("threads beside the first one: the trace is one sequence", others);
-    Ok(program.finish(Format::Rmm, None, options, Map::new()))
+    Ok(Recorded::default())
 }
 
 fn row(program: &mut Program, refused: bool, fields: [Field<'_>; 4]) -> Result<(), ImportError> {

@@ -6,12 +6,10 @@
 //! (`Synthesizer/trace_parser.py`) of <https://github.com/infinigence/STAlloc>.
 
 use millpond_trace::Event;
-use serde_json::Map;
 
 use crate::error::{ImportError, TextProblem};
 use crate::lines::{Field, Lines};
-use crate::program::{Live, Program};
-use crate::{Format, Imported, Options};
+use crate::program::{Live, Program, Recorded};
 
 const EXPECTED: &str = "1 ADDRESS SIZE STREAM";
 
@@ -30,13 +28,12 @@ pub(crate) fn is_line(line: &[u8]) -> bool {
     is_event || !line.starts_with('#') && MARKERS.iter().any(|(part, _)| line.contains(part) && line.contains(':'))
 }
 
-/// Makes a trace of a log.
+/// Adds what a log has to a program.
 ///
 /// # Errors
 ///
 /// Returns the first line and column that do not follow the format, or exceed a limit.
-pub(crate) fn import(content: &[u8], options: &Options) -> Result<Imported, ImportError> {
-    let mut program = Program::new(&options.limits);
+pub(crate) fn record(content: &[u8], program: &mut Program) -> Result<Recorded, ImportError> {
     let mut lines = Lines::new(content);
     let mut is_empty = true;
     program.leave_cut_off(lines.is_cut_off);
@@ -45,13 +42,13 @@ pub(crate) fn import(content: &[u8], options: &Options) -> Result<Imported, Impo
         is_empty = false;
         match MARKERS.iter().find(|(part, _)| line.text.contains(part)) {
             Some((_, what)) => program.leave(what),
-            None => event(&mut program, line)?,
+            None => event(program, line)?,
         }
     }
     if is_empty {
         return Err(lines.none(EXPECTED));
     }
-    Ok(program.finish(Format::Stalloc, None, options, Map::new()))
+    Ok(Recorded::default())
 }
 
 fn event(program: &mut Program, line: Field<'_>) -> Result<(), ImportError> {

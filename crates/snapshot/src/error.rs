@@ -39,7 +39,7 @@ pub enum SnapshotError {
     /// The content has more than the reader accepts.
     #[error(
         "byte {at}: the file has more than {most} {limit}, the most that this reader accepts; to read it, raise `{}` \
-         of its limits", limit.name()
+         of its limits{}", limit.name(), to(*enough)
     )]
     Limit {
         /// The limit.
@@ -48,10 +48,17 @@ pub enum SnapshotError {
         most: u64,
         /// The number of bytes of content before what exceeds it.
         at: u64,
+        /// The value of the limit that is enough for this file, where it was found out.
+        enough: Option<u64>,
     },
     /// Writing failed.
     #[error("writing failed: {0}")]
     Write(io::Error),
+}
+
+/// Returns the value to which a limit is to be raised, as a part of a sentence.
+fn to(enough: Option<u64>) -> String {
+    enough.map_or(String::new(), |enough| format!(" to {enough}"))
 }
 
 /// A place in the content of a file.

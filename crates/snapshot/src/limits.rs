@@ -46,6 +46,11 @@ impl Limits {
         if expanded < self.bytes { (expanded, Limit::Expansion) } else { (self.bytes, Limit::Bytes) }
     }
 
+    /// Returns the limit of expansion that accepts so many bytes of content once `read` bytes were read.
+    pub(crate) fn expansion_of(content: u64, read: u64) -> u64 {
+        content.saturating_sub(FREE_BYTES).div_ceil(read.max(1))
+    }
+
     /// Returns the value of a limit.
     pub(crate) fn most(&self, limit: Limit) -> u64 {
         match limit {

@@ -88,7 +88,9 @@ fn read(path: &Path, limits: &Limits) -> Result<Snapshot, Failure> {
     let name = if files::is_input(path) { "standard input".into() } else { shown(path) };
     snapshot.map_err(|error| {
         Failure::Input(match error {
-            SnapshotError::Limit { limit, .. } => format!("{name}: {error}: --limits {}=N, or `none`", limit.name()),
+            SnapshotError::Limit { limit, enough, .. } => {
+                format!("{name}: {error}: {}, or `none`", files::raised("--limits", limit.name(), enough))
+            }
             error => format!("{name}: {error}"),
         })
     })

@@ -210,10 +210,12 @@ pub(crate) fn explain(shown: &str, error: &ImportError, ways: &Ways) -> String {
         ImportError::Open { .. } => format!("{error}; give the path of a recording"),
         ImportError::Devices { .. } => format!("{shown}: {error} with {}", ways.device),
         ImportError::NoDevice { .. } => format!("{shown}: {error}; give another --device"),
-        ImportError::Limit { raise, .. } => {
-            format!("{shown}: {error}: {} {}=N, or `none`", ways.limits, raise.name())
-        }
-        error => format!("{shown}: {error}"),
+        error => match error.limit() {
+            Some((limit, enough)) => {
+                format!("{shown}: {error}: {}, or `none`", files::raised(ways.limits, limit.name(), enough))
+            }
+            None => format!("{shown}: {error}"),
+        },
     }
 }
 

@@ -307,6 +307,48 @@ fn gzip(text: &[u8]) -> Vec<u8> {
     member
 }
 
+/// A recording that exceeds a limit is counted, and with the limit that the message names it is read.
+#[test]
+fn the_limit_that_a_message_advises_is_enough() {
+    let none = Limits::NONE;
+    let rmm: &[u8] = b"Action,Pointer,Size,Stream\nallocate,1,5,1\nallocate,2,5,2\nfree,2,5,3\nallocate,3,5,3\n";
+    let lives: &[u8] = b"id,lower,upper,size\na,0,1,1\nb,0,1,1\nc,1,2,1\n";
+    let stalloc: &[u8] = b"1 0x10 512 0\n1 0x20 4096 7\n0 0x10 512 0\n";
+    let snapshot = fs::read(fixture("example.4.pickle")).expect("a snapshot");
+    for content in [rmm, lives, stalloc, &snapshot[..]] {
+        for events in [0, 1, 3, 12, 50] {
+            let options = Options { limits: Limits { events, ..none }, ..Options::default() };
+            advice_holds(content, options);
+        }
+        for limits in [Limits { streams: 0, ..none }, Limits { streams: 1, ..none }, Limits { text_bytes: 9, ..none }] {
+            advice_holds(content, Options { limits, ..Options::default() });
+        }
+    }
+}
+
+/// Imports with limits, and raises them as the messages say, until the recording is read.
+fn advice_holds(content: &[u8], mut options: Options) {
+    for _ in 0..3 {
+        let Err(error) = import_file_of(content, &options) else { return };
+        let Some((limit, Some(enough))) = error.limit() else { panic!("no advice: {error}") };
+        assert!(error.to_string().ends_with(&format!("`{}` of the limits to {enough}", limit.name())), "{error}");
+        let Limits { text_bytes, events, streams, .. } = &mut options.limits;
+        let raised = match limit.name() {
+            "text_bytes" => text_bytes,
+            "events" => events,
+            _ => streams,
+        };
+        assert!(*raised < enough, "{error}");
+        *raised = enough;
+    }
+    // The values of a snapshot and the events of its trace are one limit, which may take two messages.
+    assert!(import_file_of(content, &options).is_ok(), "{options:?}");
+}
+
+fn import_file_of(content: &[u8], options: &Options) -> Result<Imported, ImportError> {
+    millpond_import::import(content, options)
+}
+
 #[test]
 fn limits_hold() {
     let with = |limits: Limits, text: &str| {

@@ -13,6 +13,9 @@ use crate::error::{Place, Problem, SnapshotError};
 use crate::limits::{DEPTH_MAX, FIELDS_DEPTH_MAX, Limits};
 use crate::model::{Action, Annotation, Block, Frame, Other, Segment, Snapshot, Stack, State, TraceEntry};
 
+/// How many values the structure of an event, a block or a segment counts, whose fields are part of it.
+const VALUES_OF_A_STRUCTURE: u64 = 3;
+
 /// The largest size in bytes.
 const BYTES_MAX: u64 = i64::MAX as u64;
 
@@ -83,7 +86,6 @@ impl<'t> Converter<'t> {
         let mut seen = HashSet::new();
         for (number, (key, value)) in pairs.iter().enumerate() {
             let (name, value) = (tree.get(*key), tree.item(*value));
-            self.count(value.at)?;
             self.path.push(Step::Field(name));
             let is_small = pairs.len() <= 16;
             if is_small && pairs[..number].iter().any(|(other, _)| other == key) || !is_small && !seen.insert(*key) {
@@ -93,6 +95,12 @@ impl<'t> Converter<'t> {
             self.path.pop();
         }
         Ok(())
+    }
+
+    /// Converts each field of a dictionary that becomes a structure, and counts the structure.
+    fn structure(&mut self, item: Item, field: impl FnMut(&mut Self, &'t Arc<str>, Item) -> Result<()>) -> Result<()> {
+        self.tally.values(VALUES_OF_A_STRUCTURE, item.at)?;
+        self.fields(item, field)
     }
 
     /// Converts each value of a list.
@@ -147,7 +155,7 @@ impl<'t> Converter<'t> {
         let mut segment = Segment::default();
         let (mut address, mut total, mut blocks) = (None, None, None);
         let (mut allocated, mut active, mut requested) = (None, None, None);
-        self.fields(item, |this, name, item| {
+        self.structure(item, |this, name, item| {
             match &**name {
                 "device" => segment.device = this.int(item)?,
                 "address" => address = Some(this.uint(item)?),
@@ -188,7 +196,7 @@ impl<'t> Converter<'t> {
         let (mut address, mut size, mut requested, mut state, mut frames) = (None, None, None, None, None);
         let mut history = None;
         let mut other = Other::new();
-        self.fields(item, |this, name, item| {
+        self.structure(item, |this, name, item| {
             match &**name {
                 "address" => address = Some(this.uint(item)?),
                 "size" => size = Some(this.size(item)?),
@@ -220,7 +228,7 @@ impl<'t> Converter<'t> {
     /// Converts an entry of what old versions of PyTorch wrote instead of frames.
     fn history(&mut self, item: Item) -> Result<(Option<u64>, Option<Stack>)> {
         let (mut real_size, mut stack) = (None, None);
-        self.fields(item, |this, name, item| {
+        self.structure(item, |this, name, item| {
             match &**name {
                 "real_size" => real_size = Some(this.size(item)?),
                 "frames" => stack = Some(this.stack(item)?),
@@ -235,7 +243,7 @@ impl<'t> Converter<'t> {
         let mut entry = TraceEntry::new(Action::Snapshot, 0, 0, 0);
         let (mut action, mut size) = (None, None);
         entry.addr = None;
-        self.fields(item, |this, name, item| {
+        self.structure(item, |this, name, item| {
             match &**name {
                 "action" => action = Some(Action::of(this.text(item)?)),
                 "addr" => entry.addr = Some(this.uint(item)?),
@@ -265,7 +273,7 @@ impl<'t> Converter<'t> {
     fn annotation(&mut self, item: Item) -> Result<Annotation> {
         let mut annotation =
             Annotation { name: "".into(), stage: "".into(), device: 0, time_us: 0, other: Other::new() };
-        self.fields(item, |this, name, item| {
+        self.structure(item, |this, name, item| {
             match &**name {
                 "name" => annotation.name = Arc::clone(this.text(item)?),
                 "stage" => annotation.stage = Arc::clone(this.text(item)?),
@@ -307,7 +315,7 @@ impl<'t> Converter<'t> {
         }
         let (mut name, mut filename, mut line) = (None, None, 0);
         let mut other = Other::new();
-        self.fields(item, |this, field, item| {
+        self.structure(item, |this, field, item| {
             match &**field {
                 "name" => name = Some(Arc::clone(this.text(item)?)),
                 "filename" => filename = Some(Arc::clone(this.text(item)?)),
@@ -379,6 +387,7 @@ impl<'t> Converter<'t> {
 
     fn other(&mut self, other: &mut Other, name: &str, item: Item) -> Result<()> {
         // As if it lay as deep as a field can, so that it can be read again from every format.
+        self.count(item.at)?;
         let value = self.kept(item, FIELDS_DEPTH_MAX)?;
         self.count_copy(name, item.at)?;
         other.insert(name.into(), value);
@@ -405,6 +414,7 @@ impl<'t> Converter<'t> {
             Value::Dict(_) => {
                 let mut map = Other::new();
                 self.fields(item, |this, name, item| {
+                    this.count(item.at)?;
                     let value = this.kept(item, depth + 1)?;
                     this.count_copy(name, item.at)?;
                     map.insert(name.to_string(), value);

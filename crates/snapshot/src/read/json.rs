@@ -4,6 +4,7 @@
 //! most mistakes are of the second kind, a field that is missing or of the wrong kind, so each value keeps its place.
 //! The same texts are accepted, except those with a whole number beyond 64 bits.
 
+use super::pickle::with_enough;
 use super::source::Source;
 use super::tree::{Node, Tree, Value, at};
 use crate::error::{Problem, SnapshotError};
@@ -16,7 +17,8 @@ use crate::limits::{DEPTH_MAX, Limits};
 /// Returns the first place that is no JSON, or that exceeds a limit.
 pub(super) fn read(source: &mut Source<'_>, limits: &Limits) -> Result<(Tree, Node), SnapshotError> {
     let mut reader = Reader { source, tree: Tree::new(limits) };
-    let root = reader.value(0)?;
+    let root = reader.value(0);
+    let root = root.map_err(|error| with_enough(error, || reader.count_rest()))?;
     reader.space()?;
     let end = reader.source.at();
     match reader.source.rest()? {
@@ -49,6 +51,22 @@ impl Reader<'_, '_> {
 
     fn peek(&mut self) -> Result<Option<u8>, SnapshotError> {
         self.source.peek()
+    }
+
+    /// Returns a limit of values that is enough for the whole text. What follows is counted and not kept: a value for
+    /// each beginning of a list or dictionary and each comma, which is more than there are.
+    fn count_rest(&mut self) -> Option<u64> {
+        let (mut values, mut is_text, mut is_escaped) = (1, false, false);
+        while let Some(byte) = self.source.byte().ok()? {
+            match byte {
+                _ if is_escaped => is_escaped = false,
+                b'\\' => is_escaped = is_text,
+                b'"' => is_text = !is_text,
+                b'[' | b'{' | b',' if !is_text => values += 1,
+                _ => {}
+            }
+        }
+        Some(self.tree.enough(values, 0))
     }
 
     /// Takes the bytes that are among these.

@@ -66,8 +66,8 @@ impl Snapshot {
     /// Returns the first byte at which the content is no snapshot, with the reason, or exceeds a limit.
     pub fn parse(content: &[u8], limits: &Limits) -> Result<Self, SnapshotError> {
         if content.len() as u64 > limits.bytes {
-            let (limit, most) = (crate::Limit::Bytes, limits.bytes);
-            return Err(SnapshotError::Limit { limit, most, at: most });
+            let (limit, most, enough) = (crate::Limit::Bytes, limits.bytes, Some(content.len() as u64));
+            return Err(SnapshotError::Limit { limit, most, at: most, enough });
         }
         Self::from_source(Source::new(Input::Bytes(content), limits), limits)
     }
@@ -118,10 +118,7 @@ pub fn whole(mut reader: Content<'_>, limits: &Limits) -> Result<Vec<u8>, Snapsh
     loop {
         let read = reader.by_ref().take(STEP_BYTES as u64).read_to_end(&mut content);
         let read = read.map_err(|error| failed(content.len(), error))?;
-        let (most, limit) = limits.content_after(reader.taken());
-        if content.len() as u64 > most {
-            return Err(SnapshotError::Limit { limit, most: limits.most(limit), at: most });
-        }
+        source::within(limits, content.len() as u64, &mut reader)?;
         if read == 0 {
             return Ok(content);
         }

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use super::source::Source;
 use super::tree::{Node, Tree, Value, at};
 use crate::error::{Problem, SnapshotError};
-use crate::limits::Limits;
+use crate::limits::{Limit, Limits};
 
 /// Instructions that snapshots have no use for: their code, name, and what they are for.
 const REFUSED: [(u8, &str, &str); 36] = [
@@ -69,7 +69,19 @@ pub(super) fn read(source: &mut Source<'_>, limits: &Limits) -> Result<(Tree, No
             let root = reader.pop("STOP")?;
             return Ok((reader.tree, root));
         }
-        reader.instruction(code)?;
+        if let Err(error) = reader.instruction(code) {
+            return Err(reader.advised(error));
+        }
+    }
+}
+
+/// Adds to the error of a limit of values the one that would be enough.
+pub(super) fn with_enough(error: SnapshotError, count: impl FnOnce() -> Option<u64>) -> SnapshotError {
+    match error {
+        SnapshotError::Limit { limit: limit @ Limit::Values, most, at, enough: None } => {
+            SnapshotError::Limit { limit, most, at, enough: count() }
+        }
+        error => error,
     }
 }
 
@@ -151,6 +163,34 @@ impl Reader<'_, '_> {
     /// Takes the last mark, and returns how many values lie below it.
     fn pop_mark(&mut self, name: &'static str) -> Result<usize, SnapshotError> {
         self.marks.pop().ok_or_else(|| self.wrong(Problem::Missing { name, needs: "a mark" }))
+    }
+
+    /// Adds to the error of the limit how many values the whole pickle has: what follows is counted and not kept.
+    fn advised(&mut self, error: SnapshotError) -> SnapshotError {
+        with_enough(error, || {
+            let (mut values, mut references) = (0, 0);
+            loop {
+                let code = self.source.byte().ok()??;
+                let operands = match code {
+                    b'.' => return Some(self.tree.enough(values, references)),
+                    b'a' | b'e' | b's' | b'u' | b'N' | 0x88 | 0x89 | b'(' | b']' | b'}' | b')' | 0x94 => 0,
+                    b'l' | b't' | b'd' | 0x85..=0x87 => 0,
+                    0x80 | b'K' | b'h' | b'q' => 1,
+                    b'M' => 2,
+                    b'J' | b'j' | b'r' => 4,
+                    0x95 | b'G' => 8,
+                    b'X' => self.little::<4>().ok()?,
+                    0x8a | 0x8c => self.little::<1>().ok()?,
+                    _ => return None,
+                };
+                self.source.pass(operands).ok()?;
+                match code {
+                    0x80 | 0x95 | b'a' | b'e' | b's' | b'u' => {}
+                    b'h' | b'j' | b'q' | b'r' | 0x94 => references += 1,
+                    _ => values += 1,
+                }
+            }
+        })
     }
 
     fn instruction(&mut self, code: u8) -> Result<(), SnapshotError> {

@@ -11,6 +11,9 @@ use crate::limits::{Limit, Limits};
 /// The number of bytes that are read at a time.
 pub(super) const STEP_BYTES: usize = 256 << 10;
 
+/// The most bytes that are counted beyond a limit: 16 GiB. A small file can hold more than anyone waits for.
+const COUNTED_BYTES_MAX: u64 = 16 << 30;
+
 /// What the bytes come from.
 pub(super) enum Input<'a> {
     /// A reader, whose content may be compressed.
@@ -114,6 +117,24 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
+    /// Takes some bytes, or as many as there are, and keeps none of them.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`ahead`](Self::ahead).
+    pub(super) fn pass(&mut self, mut bytes: u64) -> Result<(), SnapshotError> {
+        while bytes > 0 {
+            let ahead = self.ahead(1)?.len() as u64;
+            let part = ahead.min(bytes);
+            if part == 0 {
+                break;
+            }
+            self.next += part as usize;
+            bytes -= part;
+        }
+        Ok(())
+    }
+
     /// Takes all bytes to the end, and returns how many there were.
     ///
     /// # Errors
@@ -145,13 +166,35 @@ impl<'a> Source<'a> {
         let read = read.map_err(|error| SnapshotError::Read { read: self.before + self.block.len() as u64, error })?;
         debug_assert_eq!(self.block.len(), known + read, "what is read is added");
         self.is_at_end = read == 0;
-        let (most, limit) = match &self.input {
-            Input::Content(content) => self.limits.content_after(content.taken()),
-            Input::Bytes(_) => (self.limits.bytes, Limit::Bytes),
-        };
-        if self.before + self.block.len() as u64 > most {
-            return Err(SnapshotError::Limit { limit, most: self.limits.most(limit), at: most });
+        let known = self.before + self.block.len() as u64;
+        match &mut self.input {
+            Input::Content(content) => within(&self.limits, known, content),
+            Input::Bytes(_) => Ok(()),
         }
-        Ok(())
     }
+}
+
+/// Checks that so many bytes of content, which were read, are within the limits.
+///
+/// # Errors
+///
+/// Returns the limit that they exceed. What follows in the content is then counted and not kept.
+pub(super) fn within(limits: &Limits, mut known: u64, content: &mut Content<'_>) -> Result<(), SnapshotError> {
+    let (most, limit) = limits.content_after(content.taken());
+    if known <= most {
+        return Ok(());
+    }
+    let mut expansion = Limits::expansion_of(known, content.taken());
+    let mut step = Vec::new();
+    let is_counted = loop {
+        step.clear();
+        match content.by_ref().take(STEP_BYTES as u64).read_to_end(&mut step) {
+            Ok(0) => break true,
+            Ok(read) if known < COUNTED_BYTES_MAX => known += read as u64,
+            _ => break false,
+        }
+        expansion = expansion.max(Limits::expansion_of(known, content.taken()));
+    };
+    let enough = is_counted.then_some(if limit == Limit::Expansion { expansion } else { known });
+    Err(SnapshotError::Limit { limit, most: limits.most(limit), at: most, enough })
 }

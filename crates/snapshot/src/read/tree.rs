@@ -133,7 +133,7 @@ impl Tally {
         let most = self.most;
         self.parts = self.parts.saturating_add(parts);
         if self.parts > most * REFERENCES_OF_A_VALUE {
-            return Err(SnapshotError::Limit { limit: Limit::Values, most, at });
+            return Err(SnapshotError::Limit { limit: Limit::Values, most, at, enough: None });
         }
         Ok(())
     }
@@ -185,6 +185,12 @@ impl Tree {
     /// Returns an error if there are more than the limit allows.
     pub(crate) fn count_reference(&mut self, at: u64) -> Result<(), SnapshotError> {
         self.tally.reference(at)
+    }
+
+    /// Returns the limit that would be enough if there were so many values and references more.
+    pub(crate) fn enough(&self, values: u64, references: u64) -> u64 {
+        let parts = self.tally.parts + values * REFERENCES_OF_A_VALUE + references;
+        parts.div_ceil(REFERENCES_OF_A_VALUE)
     }
 
     /// Adds a value, which must have been counted.

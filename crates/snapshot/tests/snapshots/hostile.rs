@@ -189,3 +189,51 @@ fn content_is_read_up_to_its_limit() {
     assert!(matches!(content([0; 1000].as_slice(), &limits), Err(SnapshotError::Limit { .. })));
     assert_eq!(content([0; 999].as_slice(), &limits).map(|bytes| bytes.len()).ok(), Some(999));
 }
+
+/// Reads with the limits, and once more with the one that the message advises.
+fn with_advice(content: &[u8], limits: Limits) -> String {
+    let error = Snapshot::from_reader(content, &limits).expect_err("a limit");
+    let text = error.to_string();
+    let SnapshotError::Limit { limit, enough: Some(enough), .. } = error else { panic!("no advice: {text}") };
+    assert!(text.ends_with(&format!("raise `{}` of its limits to {enough}", limit.name())), "{text}");
+    let raised = match limit.name() {
+        "bytes" => Limits { bytes: enough, ..limits },
+        "expansion" => Limits { expansion: enough, ..limits },
+        _ => Limits { values: enough, ..limits },
+    };
+    if let Err(error) = Snapshot::from_reader(content, &raised) {
+        panic!("{text}, and then {error}");
+    }
+    text
+}
+
+#[test]
+fn the_limit_that_a_message_advises_is_enough() {
+    let none = Limits::NONE;
+    let contents: [&[u8]; 6] = [
+        include_bytes!("../fixtures/example.2.pickle"),
+        include_bytes!("../fixtures/example.4.pickle"),
+        include_bytes!("../fixtures/large.pickle"),
+        include_bytes!("../fixtures/example.json"),
+        include_bytes!("../fixtures/legacy.pickle"),
+        include_bytes!("../fixtures/example.pt"),
+    ];
+    for content in contents {
+        for values in [0, 1, 7, 30, 100, 150] {
+            let text = with_advice(content, Limits { values, ..none });
+            assert!(text.contains(&format!("has more than {values} values")), "{text}");
+        }
+    }
+    let pickle = contents[2];
+    for bytes in [0, 1000, pickle.len() as u64 - 1] {
+        let text = with_advice(pickle, Limits { bytes, ..none });
+        assert!(text.ends_with(&format!("to {}", pickle.len())), "{text}");
+    }
+    // Spaces behind the root are content.
+    let spaces = [b"{\"segments\": []}".as_slice(), &b" ".repeat(3 << 20)].concat();
+    let packed = zstd::encode_all(&spaces[..], 3).expect("memory takes it");
+    let text = with_advice(&packed, Limits { expansion: 2, ..none });
+    assert!(text.contains("bytes of content for each byte that it was decompressed from"), "{text}");
+    let text = with_advice(&packed, Limits { bytes: 1 << 20, ..none });
+    assert!(text.ends_with(&format!("to {}", spaces.len())), "{text}");
+}
