@@ -73,6 +73,24 @@ pub enum ImportError {
         /// The devices that have any memory or events.
         devices: Vec<usize>,
     },
+    /// The recording has nothing of the part.
+    #[error(
+        "there is no event from {from} to {}: the recording has {events} events, 0 to {}", end(*to), events - 1
+    )]
+    NoPart {
+        /// The number of the first event that was asked for.
+        from: u64,
+        /// The number of the first event behind those.
+        to: u64,
+        /// The number of events that there are, which is not 0.
+        events: u64,
+    },
+    /// A part by time of a recording without times.
+    #[error("there are no times in the recording, by which a part of it could be found; choose one by its events")]
+    NoTimes,
+    /// A part of a recording without an order of events.
+    #[error("a table of lifetimes has no events in an order, so that a part of it cannot be chosen")]
+    NoEvents,
     /// An event of a snapshot exceeds a limit.
     #[error("device_traces[{device}][{entry}]: {problem}")]
     Event {
@@ -126,6 +144,11 @@ impl ImportError {
         }
         self
     }
+}
+
+/// Returns the end of a range of events, for people.
+fn end(to: u64) -> String {
+    if to == u64::MAX { "the end".into() } else { format!("before {to}") }
 }
 
 /// Returns the value to which a limit is to be raised, as a part of a sentence.

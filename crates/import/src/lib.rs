@@ -1,9 +1,11 @@
 #![doc = include_str!("../README.md")]
 
+mod clock;
 mod error;
 mod format;
 mod lifetimes;
 mod lines;
+mod part;
 mod program;
 mod pytorch;
 mod rmm;
@@ -11,7 +13,9 @@ mod stalloc;
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
+use std::time::Duration;
 
 use millpond_snapshot::{Snapshot, SnapshotError, whole};
 use millpond_trace::{Content, Limits, Trace};
@@ -34,6 +38,12 @@ pub struct Options {
     /// Whether requests that were refused become allocations that are freed at once, so that a replay shows which
     /// policies would have served them; otherwise they are left out. Snapshots and logs of RMM have such requests.
     pub refused: bool,
+    /// The numbers of the recording's events that become the trace, from 0: entries of a device's history, and rows of
+    /// a log. What is live where they begin is allocated first. `None` takes all. Lifetimes have no events.
+    pub events: Option<Range<u64>>,
+    /// How far before the last event of the recording the trace begins; `None` takes all. Snapshots and logs of RMM
+    /// have times.
+    pub since: Option<Duration>,
     /// The most that is accepted, of the file and of the trace. A snapshot may have two values for each of
     /// [`Limits::events`].
     pub limits: Limits,
@@ -114,9 +124,25 @@ pub fn import_content(content: &[u8], options: &Options) -> Result<Imported, Imp
             make(format, options, |program| pytorch::record(&snapshot, options, program))
         }
         Format::Rmm => make(format, options, |program| rmm::record(content, options, program)),
+        Format::Lifetimes if options.events.is_some() || options.since.is_some() => Err(ImportError::NoEvents),
         Format::Lifetimes => make(format, options, |program| lifetimes::record(content, program)),
-        Format::Stalloc => make(format, options, |program| stalloc::record(content, program)),
+        Format::Stalloc if options.since.is_some() => Err(ImportError::NoTimes),
+        Format::Stalloc => make(format, options, |program| stalloc::record(content, options, program)),
     }
+}
+
+/// Returns the numbers of the events that become the trace. `first` finds the first event since a time before the last
+/// one.
+///
+/// # Errors
+///
+/// Returns the error of a recording without times, if `first` finds none.
+fn part(options: &Options, first: impl FnOnce(Duration) -> Option<u64>) -> Result<Range<u64>, ImportError> {
+    let mut range = options.events.clone().unwrap_or(0..u64::MAX);
+    if let Some(since) = options.since {
+        range.start = range.start.max(first(since).ok_or(ImportError::NoTimes)?);
+    }
+    Ok(range)
 }
 
 /// Makes a trace of what `record` adds to a program. If that is more than the limits allow, it is counted, so that the
@@ -126,6 +152,21 @@ fn make(
     options: &Options,
     record: impl Fn(&mut Program) -> Result<Recorded, ImportError>,
 ) -> Result<Imported, ImportError> {
+    let record = |program: &mut Program| {
+        let recorded = record(program)?;
+        let events = recorded.events;
+        if let Some(Range { start: from, end: to }) =
+            program.range().filter(|range| range.start >= range.end.min(events))
+            && events > 0
+        {
+            return Err(ImportError::NoPart { from, to, events });
+        }
+        program.end_part(events).map_err(|problem| match recorded.device {
+            Some(device) => ImportError::Event { device, entry: events as usize, problem },
+            None => ImportError::Text { line: events, column: 1, problem },
+        })?;
+        Ok(recorded)
+    };
     let mut program = Program::new(&options.limits);
     match record(&mut program) {
         Ok(recorded) => Ok(program.finish(format, recorded, options)),

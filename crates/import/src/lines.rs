@@ -78,6 +78,7 @@ impl<'a> Field<'a> {
 
 /// The lines of a text that are not blank and that end with a line break, without spaces around them. A line that is no
 /// text, or too long, is an error in its place.
+#[derive(Clone)]
 pub(crate) struct Lines<'a> {
     rest: &'a [u8],
     line: u64,

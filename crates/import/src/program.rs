@@ -1,11 +1,13 @@
 //! A trace in progress: events, blocks by address, streams by handle, and what is left out.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
-use millpond_trace::{BYTES_MAX, Event, Header, Limits, Trace};
+use millpond_trace::{BYTES_MAX, Event, Header, Limits, Place, Trace};
 use serde_json::{Map, Value};
 
 use crate::error::TextProblem;
+use crate::part::{Happened, Part};
 use crate::{Format, Imported, Options};
 
 /// What stands for a last line without a line break. Programs that are killed leave such lines, with part of a number.
@@ -42,6 +44,8 @@ pub(crate) struct Recorded {
     pub(crate) device: Option<usize>,
     /// What the header of the trace has of it.
     pub(crate) header: Map<String, Value>,
+    /// The number of its events.
+    pub(crate) events: u64,
 }
 
 /// How much a recording has.
@@ -65,13 +69,18 @@ pub(crate) struct Program {
     pub(crate) live: HashMap<u64, Live>,
     left: Vec<Left>,
     limits: Limits,
+    /// The part of the recording that the trace is of, unless it is the whole.
+    part: Option<Part>,
+    /// The number of the recording's event that is being added.
+    number: u64,
 }
 
 impl Program {
     pub(crate) fn new(limits: &Limits) -> Self {
         let (streams, live) = (HashMap::new(), HashMap::new());
         let (events, left, limits) = (Vec::new(), Vec::new(), *limits);
-        Self { events, counted: None, blocks: 0, streams, streams_end: 0, live, left, limits }
+        let (counted, part) = (None, None);
+        Self { events, counted, blocks: 0, streams, streams_end: 0, live, left, limits, part, number: 0 }
     }
 
     /// Creates one that counts what a recording has, whatever the limits, and keeps no event.
@@ -102,9 +111,39 @@ impl Program {
         if events <= most { Ok(()) } else { Err(TextProblem::Events { most, enough: None }) }
     }
 
-    /// Notes that something is left out.
+    /// Has the trace be of a part of the recording: of the events with these numbers.
+    pub(crate) fn select(&mut self, range: Range<u64>) {
+        self.part = (range != (0..u64::MAX)).then(|| Part::new(range));
+    }
+
+    /// Returns the numbers of the events that are in the part, if it is one.
+    pub(crate) fn range(&self) -> Option<Range<u64>> {
+        self.part.as_ref().map(Part::range)
+    }
+
+    /// Returns whether the part of the recording has an event.
+    pub(crate) fn has(&self, number: u64) -> bool {
+        self.part.as_ref().is_none_or(|part| part.has(number))
+    }
+
+    /// Notes that what is added next is of an event of the recording, whose numbers rise.
+    pub(crate) fn at(&mut self, number: u64) {
+        self.number = number;
+    }
+
+    /// Ends the part, if it is one, of a recording with so many events.
+    pub(crate) fn end_part(&mut self, events: u64) -> Result<(), TextProblem> {
+        let Some(mut part) = self.part.take() else { return Ok(()) };
+        let outside = (0..events).filter(|number| !part.has(*number)).count() as u64;
+        part.finish(&mut |event, place| self.keep(event, place))?;
+        self.leave_many("events outside of the part", outside);
+        self.leave_many("blocks from before the part, which are allocated at its beginning", part.live);
+        Ok(())
+    }
+
+    /// Notes that an event is left out, if the part has it.
     pub(crate) fn leave(&mut self, what: &str) {
-        self.leave_many(what, 1);
+        self.leave_many(what, u64::from(self.has(self.number)));
     }
 
     /// Notes that something is left out several times, or not at all.
@@ -123,11 +162,33 @@ impl Program {
 
     /// Adds an event.
     pub(crate) fn push(&mut self, event: Event) -> Result<(), TextProblem> {
+        self.add(event, false)
+    }
+
+    /// Adds the free of a block that completes later.
+    pub(crate) fn free_until_complete(&mut self, id: u32) -> Result<(), TextProblem> {
+        self.add(Event::Free { id }, true)
+    }
+
+    fn add(&mut self, event: Event, completes_later: bool) -> Result<(), TextProblem> {
+        let place = Place::default();
+        let Some(mut part) = self.part.take() else { return self.keep(event, place) };
+        let happened = Happened { event, place, number: self.number, completes_later };
+        let result = part.push(happened, &mut |event, place| self.keep(event, place));
+        self.part = Some(part);
+        result
+    }
+
+    /// Adds an event to the trace.
+    fn keep(&mut self, event: Event, _: Place) -> Result<(), TextProblem> {
         if self.is_counting() {
             self.count(1);
             return Ok(());
         }
         self.expect_room(self.events.len() as u64 + 1)?;
+        if let Event::Allocate { stream, .. } | Event::Use { stream, .. } = event {
+            self.streams_end = self.streams_end.max(stream + 1);
+        }
         self.events.push(event);
         Ok(())
     }
@@ -144,7 +205,6 @@ impl Program {
         let has_default = self.streams.contains_key(&0);
         let number = if handle == 0 { 0 } else { self.streams.len() as u32 + u32::from(!has_default) };
         self.streams.insert(handle, number);
-        self.streams_end = self.streams_end.max(number + 1);
         Ok(number)
     }
 
@@ -167,7 +227,7 @@ impl Program {
 
     /// Ends the trace.
     pub(crate) fn finish(mut self, format: Format, recorded: Recorded, options: &Options) -> Imported {
-        let Recorded { device, mut header } = recorded;
+        let Recorded { device, mut header, .. } = recorded;
         header.insert("imported_from".into(), format.name().into());
         if let Some(name) = &options.name {
             header.insert("workload".into(), name.as_str().into());

@@ -7,17 +7,18 @@
 //! snapshot was taken complete at the end.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
 
 use millpond_snapshot::{Action, Snapshot, State, TraceEntry};
 use millpond_trace::{BYTES_MAX, Event, Limits};
 use serde_json::{Map, Value};
 
-use crate::Options;
 use crate::error::ImportError;
 use crate::program::{Program, Recorded};
+use crate::{Options, part};
 
 /// A block: the n-th that was allocated before the history, or in it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Block {
     Before(u64),
     Within(usize),
@@ -29,6 +30,13 @@ enum Step {
     Allocate(usize),
     Free(Block),
     Complete(Block),
+}
+
+impl Step {
+    /// Returns the block that it completes.
+    fn completed(&self) -> Option<Block> {
+        if let Step::Complete(block) = self { Some(*block) } else { None }
+    }
 }
 
 /// A block that was allocated before the history.
@@ -59,6 +67,8 @@ struct History {
     /// Whether any segment can grow.
     is_expandable: bool,
     left: BTreeMap<String, u64>,
+    /// Whether what is left out is of the part that becomes the trace.
+    is_in_part: bool,
 }
 
 /// The most segments whose addresses are kept. Each takes at most 44 bytes of the header, whose line has at most 1 MiB.
@@ -82,18 +92,22 @@ pub(crate) fn record(snapshot: &Snapshot, options: &Options, program: &mut Progr
     let device = choose(snapshot, options.device)?;
     let no_trace = Vec::new();
     let trace = snapshot.device_traces.get(device).unwrap_or(&no_trace);
+    program.select(part(options, |since| since_time(trace, since))?);
     let mut history = History { with_refused: options.refused, ..History::default() };
     for (number, entry) in trace.iter().enumerate() {
+        history.is_in_part = program.has(number as u64);
         history.entry(number, entry);
     }
+    history.is_in_part = true;
     history.segments(snapshot, device);
     history.end(trace.len());
-    let mut header = header(snapshot, trace);
-    if let Some(segments) = history.segment_addresses() {
+    let of_part = trace.iter().enumerate().filter(|(number, _)| program.has(*number as u64));
+    let mut header = header(snapshot, of_part.map(|(_, entry)| entry));
+    if let Some(segments) = history.segment_addresses().filter(|_| program.has(0)) {
         header.insert("segment_addresses".into(), segments.into());
     }
     history.emit(program).map_err(|(entry, problem)| ImportError::Event { device, entry, problem })?;
-    Ok(Recorded { device: Some(device), header })
+    Ok(Recorded { device: Some(device), header, events: trace.len() as u64 })
 }
 
 /// Returns the devices that have any memory or events.
@@ -126,14 +140,22 @@ fn choose(snapshot: &Snapshot, asked: Option<usize>) -> Result<usize, ImportErro
     }
 }
 
-fn header(snapshot: &Snapshot, trace: &[TraceEntry]) -> Map<String, Value> {
+/// Returns the number of the first entry that is at most so long before the last one.
+fn since_time(trace: &[TraceEntry], since: Duration) -> Option<u64> {
+    let last = trace.iter().rev().find_map(|entry| entry.time_us)?;
+    let first = last.saturating_sub(i64::try_from(since.as_micros()).unwrap_or(i64::MAX));
+    let number = trace.iter().position(|entry| entry.time_us.is_some_and(|time| time >= first))?;
+    Some(number as u64)
+}
+
+fn header<'a>(snapshot: &Snapshot, trace: impl DoubleEndedIterator<Item = &'a TraceEntry>) -> Map<String, Value> {
     let mut header = Map::new();
     if let Some(Value::String(conf)) = snapshot.allocator_settings.get("PYTORCH_CUDA_ALLOC_CONF")
         && !conf.is_empty()
     {
         header.insert("conf".into(), conf.as_str().into());
     }
-    let mut times = trace.iter().filter_map(|entry| entry.time_us);
+    let mut times = trace.filter_map(|entry| entry.time_us);
     if let Some(first) = times.next()
         && let Some(micros) = times.next_back().and_then(|last| last.checked_sub(first)).filter(|micros| *micros > 0)
     {
@@ -144,6 +166,9 @@ fn header(snapshot: &Snapshot, trace: &[TraceEntry]) -> Map<String, Value> {
 
 impl History {
     fn leave(&mut self, what: &str) {
+        if !self.is_in_part {
+            return;
+        }
         match self.left.get_mut(what) {
             Some(count) => *count += 1,
             None => drop(self.left.insert(what.to_owned(), 1)),
@@ -298,15 +323,18 @@ impl History {
             before.insert(*address, id);
         }
         for (address, _) in self.before.iter().filter(|(_, block)| block.is_freed) {
-            program.push(Event::Free { id: before[address] }).map_err(|problem| (0, problem))?;
+            program.free_until_complete(before[address]).map_err(|problem| (0, problem))?;
         }
+        let complete: HashSet<Block> = self.steps.iter().filter_map(|(_, step)| step.completed()).collect();
         let mut within = vec![0; self.within.len()];
         for (number, step) in self.steps {
             let id = |block| match block {
                 Block::Before(address) => before[&address],
                 Block::Within(index) => within[index],
             };
+            program.at(number as u64);
             let added = match step {
+                Step::Free(block) if complete.contains(&block) => program.free_until_complete(id(block)),
                 Step::Free(block) => program.push(Event::Free { id: id(block) }),
                 Step::Complete(block) => program.push(Event::Complete { id: id(block) }),
                 Step::Allocate(index) => {

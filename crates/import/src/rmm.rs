@@ -5,12 +5,15 @@
 //! are handles in hexadecimal. A free on another stream than the block's says that this stream used it. Logs of several
 //! processes may follow each other in a file, each with its head.
 
+use std::time::Duration;
+
 use millpond_trace::{BYTES_MAX, Event};
 
-use crate::Options;
+use crate::clock::Clock;
 use crate::error::ImportError;
 use crate::lines::{Columns, Field, Lines};
 use crate::program::{Live, Program, Recorded};
+use crate::{Options, part};
 
 const HEAD: &str = "Thread,Time,Action,Pointer,Size,Stream";
 
@@ -35,6 +38,9 @@ pub(crate) fn record(content: &[u8], options: &Options, program: &mut Program) -
     let places =
         [find("Action", "action")?, find("Pointer", "pointer")?, find("Size", "size")?, find("Stream", "stream")?];
     let threads = columns.find(&["thread"]);
+    let time = columns.find(&["time"]);
+    let since = |since| time.and_then(|time| since_time(Lines::new(content), &columns, time, since));
+    program.select(part(options, since)?);
     let mut seen_threads = std::collections::HashSet::new();
     let (mut fields, mut rows) = (Vec::new(), 0);
     program.leave_cut_off(lines.is_cut_off);
@@ -47,16 +53,44 @@ pub(crate) fn record(content: &[u8], options: &Options, program: &mut Program) -
             program.leave("heads of further logs, whose blocks come behind those of the first");
             continue;
         }
-        rows += 1;
+        program.at(rows);
         if let Some(thread) = threads {
             seen_threads.insert(fields[thread].text);
         }
+        if time.is_some() {
+            program.leave("times");
+        }
         row(program, options.refused, places.map(|place| fields[place]))?;
+        rows += 1;
     }
-    program.leave_many("times", if columns.find(&["time"]).is_some() { rows } else { 0 });
     let others = seen_threads.len().saturating_sub(1) as u64;
     program.leave_many("threads beside the first one: the trace is one sequence", others);
-    Ok(Recorded::default())
+    Ok(Recorded { events: rows, ..Recorded::default() })
+}
+
+/// Returns the number of the first row that is at most so long before the last one.
+fn since_time(lines: Lines<'_>, columns: &Columns, time: usize, since: Duration) -> Option<u64> {
+    let last = times(lines.clone(), columns, time).filter_map(|(_, micros)| micros).last()?;
+    let first = last.saturating_sub(u64::try_from(since.as_micros()).unwrap_or(u64::MAX));
+    times(lines, columns, time).find(|(_, micros)| micros.is_some_and(|micros| micros >= first)).map(|(row, _)| row)
+}
+
+/// Returns the rows by their numbers, with their times in microseconds, as far as the log follows its format.
+fn times<'a>(
+    lines: Lines<'a>,
+    columns: &'a Columns,
+    time: usize,
+) -> impl Iterator<Item = (u64, Option<u64>)> + use<'a> {
+    let (mut clock, mut fields, mut rows) = (Clock::default(), Vec::new(), 0);
+    lines.skip(1).map_while(Result::ok).filter_map(move |line| {
+        columns.fields(line, &mut fields).ok()?;
+        if columns.are_head(&fields) {
+            clock.restart();
+            return None;
+        }
+        rows += 1;
+        Some((rows - 1, clock.micros(fields[time].text)))
+    })
 }
 
 fn row(program: &mut Program, refused: bool, fields: [Field<'_>; 4]) -> Result<(), ImportError> {

@@ -10,6 +10,7 @@ use millpond_trace::Event;
 use crate::error::{ImportError, TextProblem};
 use crate::lines::{Field, Lines};
 use crate::program::{Live, Program, Recorded};
+use crate::{Options, part};
 
 const EXPECTED: &str = "1 ADDRESS SIZE STREAM";
 
@@ -33,22 +34,27 @@ pub(crate) fn is_line(line: &[u8]) -> bool {
 /// # Errors
 ///
 /// Returns the first line and column that do not follow the format, or exceed a limit.
-pub(crate) fn record(content: &[u8], program: &mut Program) -> Result<Recorded, ImportError> {
+pub(crate) fn record(content: &[u8], options: &Options, program: &mut Program) -> Result<Recorded, ImportError> {
     let mut lines = Lines::new(content);
-    let mut is_empty = true;
+    let (mut is_empty, mut rows) = (true, 0);
+    program.select(part(options, |_| None)?);
     program.leave_cut_off(lines.is_cut_off);
     for line in lines.by_ref() {
         let line = line?;
         is_empty = false;
         match MARKERS.iter().find(|(part, _)| line.text.contains(part)) {
             Some((_, what)) => program.leave(what),
-            None => event(program, line)?,
+            None => {
+                program.at(rows);
+                event(program, line)?;
+                rows += 1;
+            }
         }
     }
     if is_empty {
         return Err(lines.none(EXPECTED));
     }
-    Ok(Recorded::default())
+    Ok(Recorded { events: rows, ..Recorded::default() })
 }
 
 fn event(program: &mut Program, line: Field<'_>) -> Result<(), ImportError> {

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use millpond::text::format_bytes;
 use millpond_import::{Format, ImportError, Imported, Left, Options, import, import_begun};
@@ -14,7 +16,7 @@ use super::name_of;
 use crate::failure::Failure;
 use crate::files::{self, Standard, advised, shown};
 use crate::output::{Align, Output, Table};
-use crate::quantity::parse_limits;
+use crate::quantity::{parse_limits, parse_time};
 use crate::recognise::{Known, recognised};
 
 /// What `--help` prints behind the arguments.
@@ -33,6 +35,8 @@ Examples:
   millpond import snapshot.pickle -o train.trace.zst
   millpond import snapshot.pickle --device 1 -o b.trace  the second device
   millpond import oom.pickle --refused -o oom.trace.zst  with what was refused
+  millpond import big.pickle --since 30s -o end.trace    the last 30 seconds
+  millpond import big.pickle --events 5000..9000 -o m.trace
   millpond import rmm_log.csv -o rmm.trace.gz
   millpond import --from stalloc - -o s.trace < mem_log_dev0.txt";
 
@@ -64,6 +68,13 @@ pub(crate) struct ImportArgs {
     /// Make requests that were refused allocations, freed at once, to see which policy serves them (pytorch and rmm)
     #[arg(long)]
     pub(crate) refused: bool,
+    /// Take the events with these numbers, from 0, the second of them left out; one of the two may be missing. What is
+    /// live at the first of them is allocated before it
+    #[arg(long, value_name = "FROM..TO", value_parser = parse_events)]
+    pub(crate) events: Option<Range<u64>>,
+    /// Take the events of the last part of the recording that is so long, as 500ms, 30s, 10m or 2h (pytorch and rmm)
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) since: Option<Duration>,
     #[arg(long, value_name = "KEY=N,...", default_value = "", hide_default_value = true)]
     #[arg(value_parser = parse_limits, help = "How large a recording may be", long_help = LIMITS_HELP)]
     pub(crate) limits: Limits,
@@ -73,6 +84,15 @@ fn parse_format(text: &str) -> Result<Format, String> {
     Format::by_name(text).ok_or_else(|| {
         let known = Format::ALL.map(Format::name).join(", ");
         format!("`{text}` is no format; the formats are {known}")
+    })
+}
+
+/// Parses `FROM..TO`, of which either may be missing.
+fn parse_events(text: &str) -> Result<Range<u64>, String> {
+    let number = |text: &str, missing| if text.is_empty() { Some(missing) } else { text.parse().ok() };
+    let range = text.split_once("..").and_then(|(from, to)| Some(number(from, 0)?..number(to, u64::MAX)?));
+    range.filter(|range| !range.is_empty()).ok_or_else(|| {
+        format!("`{text}` has no events: write the first number and the one behind the last, such as 1000..2000")
     })
 }
 
@@ -108,7 +128,15 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<(), Failure>
     let name = name_of(&args.file, &[".gz", ".zst", ".pickle", ".pkl", ".pt", ".json", ".csv", ".txt"]);
     let is_input = files::is_input(&args.file);
     let name = (!is_input).then_some(name);
-    let options = Options { format: args.from, device: args.device, name, limits: args.limits, refused: args.refused };
+    let options = Options {
+        format: args.from,
+        device: args.device,
+        name,
+        refused: args.refused,
+        events: args.events.clone(),
+        since: args.since,
+        limits: args.limits,
+    };
     let source = if is_input { "standard input".into() } else { shown(&args.file) };
     let program = if is_input {
         Program::of(io::stdin().lock(), &source, options)?
@@ -139,12 +167,17 @@ struct Program {
 impl Program {
     /// Reads a file in the format that the options name, or else in the one that its content has.
     fn of(reader: impl Read, source: &str, options: Options) -> Result<Self, Failure> {
+        let is_part = options.events.is_some() || options.since.is_some();
         let imported = if options.format.is_some() {
             import(reader, &options)
         } else {
             match recognised(reader, source)? {
                 (content, Known::Recording(format)) => {
                     import_begun(content, &Options { format: Some(format), ..options })
+                }
+                (_, Known::Trace) if options.events.is_some() || options.since.is_some() => {
+                    let text = "it is a trace of Millpond, and --events and --since take a part of a recording";
+                    return Err(Failure::Input(format!("{source}: {text}")));
                 }
                 (content, Known::Trace) => {
                     let trace = Trace::from_content(content, &options.limits);
@@ -156,7 +189,7 @@ impl Program {
             }
         };
         let imported = imported.map_err(|error| Failure::Input(explain(source, &error, &WAYS)))?;
-        let why = nothing(&imported);
+        let why = if is_part { "the part has no allocation and no memory is live in it" } else { nothing(&imported) };
         let Imported { trace, format, device, left } = imported;
         Self { trace, format: (format.name(), format.about()), device, left }.with_events(source, why)
     }
@@ -209,6 +242,7 @@ pub(crate) fn explain(shown: &str, error: &ImportError, ways: &Ways) -> String {
     match error {
         ImportError::Open { .. } => format!("{error}; give the path of a recording"),
         ImportError::Devices { .. } => format!("{shown}: {error} with {}", ways.device),
+        ImportError::NoPart { .. } => format!("{shown}: {error}; give other --events"),
         ImportError::NoDevice { .. } => format!("{shown}: {error}; give another --device"),
         error => match error.limit() {
             Some((limit, enough)) => {
@@ -266,5 +300,15 @@ mod tests {
             assert!(HELP.contains(&format!("\n  {} ", format.name())), "{format}");
         }
         assert!(parse_format("csv").is_err_and(|error| error.contains("the formats are pytorch, rmm, lifetimes")));
+    }
+
+    #[test]
+    fn a_part_is_a_range_of_numbers() {
+        for (text, range) in [("3..7", 3..7), ("..7", 0..7), ("3..", 3..u64::MAX), ("..", 0..u64::MAX)] {
+            assert_eq!(parse_events(text), Ok(range), "{text}");
+        }
+        for text in ["", "3", "7..3", "3..3", "a..3", "-1..3", "3..=7", "3...7"] {
+            assert!(parse_events(text).is_err_and(|error| error.contains("such as 1000..2000")), "{text}");
+        }
     }
 }

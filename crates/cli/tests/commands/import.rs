@@ -91,6 +91,31 @@ fn errors_name_the_place_and_the_fix() {
     run(&["import", good.path(), "-o", "/nonexistent/a.trace"]).fails(2, &["cannot be written", "give another path"]);
 }
 
+/// A part of a recording begins with what is live there, and says what it is of.
+#[test]
+fn a_part_of_a_recording_is_taken() {
+    let trace = target("part.trace");
+    let log = Scratch::new("part.csv", RMM);
+    let part = |more: &[&str]| run(&[&["import", log.path(), "-o", &trace], more].concat());
+    let ran = part(&["--events", "1.."]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    for line in
+        ["  1 events outside of the part", "  1 blocks from before the part, which are allocated at its beginning"]
+    {
+        assert!(ran.stdout.lines().any(|known| known == line), "{line:?} in {}", ran.stdout);
+    }
+    let text = std::fs::read_to_string(&trace).expect("a trace");
+    assert!(text.ends_with("\na 0 1024 0\nf 0\n# end 2\n"), "{text}");
+    assert_eq!(part(&["--since", "1s"]).code, Some(0));
+    part(&["--events", "7.."]).fails(2, &["no event from 7 to the end: the recording has 2 events", "other --events"]);
+    part(&["--events", "7..5"]).fails(2, &["`7..5` has no events", "such as 1000..2000"]);
+    part(&["--since", "1"]).fails(2, &["`1` is no time", "such as 20s"]);
+    let lives = Scratch::new("part-lives.csv", b"id,lower,upper,size\na,0,1,5\n");
+    run(&["import", lives.path(), "-o", &trace, "--events", "0..1"]).fails(2, &["has no events in an order"]);
+    let whole = corpus("traces/gnn.trace.gz");
+    run(&["import", &whole, "-o", &trace, "--since", "1s"]).fails(2, &["it is a trace of Millpond"]);
+}
+
 /// Two small segments, the later at the lower address, and free blocks of one size in both: what is reserved depends on
 /// which of them a request takes.
 #[test]

@@ -110,7 +110,8 @@ fn survives(content: &[u8]) {
     let limits = Limits { events: 200, streams: 5, text_bytes: 1 << 20, ..Limits::default() };
     for format in Format::ALL.map(Some).into_iter().chain([None]) {
         for device in [None, Some(0), Some(1)] {
-            let Ok(imported) = import_content(content, &Options { format, device, limits, refused: true, name: None })
+            let Ok(imported) =
+                import_content(content, &Options { format, device, limits, refused: true, ..Options::default() })
             else {
                 continue;
             };

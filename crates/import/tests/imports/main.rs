@@ -2,3 +2,4 @@
 
 mod formats;
 mod hostile;
+mod parts;
