@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use millpond_snapshot::{Snapshot, SnapshotError, whole};
+use millpond_snapshot::{End, Snapshot, SnapshotError, whole_or_cut};
 use millpond_trace::{Content, Limits, Trace};
 
 pub use error::{ImportError, TextProblem};
@@ -61,6 +61,10 @@ pub struct Imported {
     pub device: Option<usize>,
     /// What the recording has and the trace has not, and what is doubtful about it. Empty where nothing was lost.
     pub left: Vec<Left>,
+    /// Sentences for people on a recording that breaks off or is made of several. Empty for one that is whole.
+    pub notes: Vec<String>,
+    /// The number of refused requests that became allocations, as [`Options::refused`] asks for.
+    pub refused: u64,
 }
 
 /// Reads a recording from a file, as it is or compressed with gzip or zstd, and makes a trace of it.
@@ -102,7 +106,12 @@ pub fn import_begun(mut content: Content<'_>, options: &Options) -> Result<Impor
         let snapshot = Snapshot::from_content(content, &limits)?;
         return make(Format::PyTorch, options, |program| pytorch::record(&snapshot, options, program));
     }
-    import_content(&whole(content, &limits)?, options)
+    let (content, end) = whole_or_cut(content, &limits)?;
+    let mut imported = import_content(&content, options)?;
+    if end == End::CutOff {
+        imported.notes.push("the compressed file breaks off; what comes before was read".into());
+    }
+    Ok(imported)
 }
 
 /// How much of the content is looked at to find out its format.

@@ -64,6 +64,16 @@ impl<'a> Field<'a> {
         number.ok_or_else(|| self.no("address: expected 0x and up to 16 hexadecimal digits"))
     }
 
+    /// Reads an address or a handle of RMM, which writes them in hexadecimal, with `0x` or without it, and no address as
+    /// `(nil)` or 0.
+    pub(crate) fn handle(&self) -> Result<u64, ImportError> {
+        let is_hex = !self.text.is_empty() && self.text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match u64::from_str_radix(self.text, 16) {
+            Ok(number) if is_hex => Ok(number),
+            _ => self.address(),
+        }
+    }
+
     /// Reads a time, which may lie before zero.
     pub(crate) fn time(&self) -> Result<i64, ImportError> {
         let digits = self.text.strip_prefix('-').unwrap_or(self.text);
@@ -91,6 +101,11 @@ impl<'a> Lines<'a> {
         let end = content.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
         let (whole, cut) = content.split_at(end);
         Self { rest: whole, line: 0, is_cut_off: !cut.trim_ascii().is_empty() }
+    }
+
+    /// Returns whether no line follows.
+    pub(crate) fn are_over(&self) -> bool {
+        self.rest.trim_ascii().is_empty()
     }
 
     /// Returns the error of a text without a line.
@@ -147,6 +162,11 @@ impl Columns {
         Ok((Self { names }, head))
     }
 
+    /// Returns the number of columns.
+    pub(crate) fn count(&self) -> usize {
+        self.names.len()
+    }
+
     /// Returns the place of the column with one of these names.
     pub(crate) fn find(&self, names: &[&str]) -> Option<usize> {
         self.names.iter().position(|name| names.contains(&&**name))
@@ -155,6 +175,14 @@ impl Columns {
     /// Returns whether fields are those of the head once more.
     pub(crate) fn are_head(&self, fields: &[Field<'_>]) -> bool {
         fields.iter().map(|field| field.text.to_ascii_lowercase()).eq(self.names.iter().cloned())
+    }
+
+    /// Returns whether a line ends with the head, behind the beginning of another line. So does the first line of a log
+    /// that follows one which was cut off.
+    pub(crate) fn end(&self, line: Field<'_>) -> bool {
+        let head = self.names.join(",");
+        let spaceless = line.text.replace(' ', "").to_ascii_lowercase();
+        spaceless.len() > head.len() && spaceless.ends_with(&head)
     }
 
     /// Splits a line into as many fields as there are columns.

@@ -13,6 +13,9 @@ use crate::{Format, Imported, Options};
 /// What stands for a last line without a line break. Programs that are killed leave such lines, with part of a number.
 const CUT_OFF: &str = "last lines without a line break, which may be cut off";
 
+/// The most notes on a recording.
+const NOTES_MAX: usize = 20;
+
 /// The highest number of a stream, and one more.
 const STREAMS_MAX: u64 = 1 << 16;
 
@@ -68,6 +71,9 @@ pub(crate) struct Program {
     /// The blocks that are allocated, by address.
     pub(crate) live: HashMap<u64, Live>,
     left: Vec<Left>,
+    notes: Vec<String>,
+    /// The number of refused requests that became allocations.
+    refused: u64,
     limits: Limits,
     /// The part of the recording that the trace is of, unless it is the whole.
     part: Option<Part>,
@@ -79,8 +85,9 @@ impl Program {
     pub(crate) fn new(limits: &Limits) -> Self {
         let (streams, live) = (HashMap::new(), HashMap::new());
         let (events, left, limits) = (Vec::new(), Vec::new(), *limits);
-        let (counted, part) = (None, None);
-        Self { events, counted, blocks: 0, streams, streams_end: 0, live, left, limits, part, number: 0 }
+        let (counted, part, notes) = (None, None, Vec::new());
+        let (streams_end, refused, blocks, number) = (0, 0, 0, 0);
+        Self { events, counted, blocks, streams, streams_end, live, left, notes, refused, limits, part, number }
     }
 
     /// Creates one that counts what a recording has, whatever the limits, and keeps no event.
@@ -158,6 +165,22 @@ impl Program {
     /// Notes that the last line was left out, if it was.
     pub(crate) fn leave_cut_off(&mut self, is_cut_off: bool) {
         self.leave_many(CUT_OFF, u64::from(is_cut_off));
+        if is_cut_off {
+            self.note("the last line has no line break, as if it was cut off; the lines before it were read".into());
+        }
+    }
+
+    /// Notes that a line with a line break is cut off, and is left out.
+    pub(crate) fn cut_off(&mut self, which: &str) {
+        self.leave_many("lines that break off", 1);
+        self.note(format!("{which}; it is left out"));
+    }
+
+    /// Adds a note for people on what is special about the recording.
+    pub(crate) fn note(&mut self, note: String) {
+        if self.notes.len() < NOTES_MAX {
+            self.notes.push(note);
+        }
     }
 
     /// Adds an event.
@@ -210,6 +233,7 @@ impl Program {
 
     /// Adds a request that was refused: an allocation that is freed at once.
     pub(crate) fn refuse(&mut self, bytes: u64, stream: u32) -> Result<(), TextProblem> {
+        self.refused += u64::from(self.has(self.number));
         let id = self.allocate(bytes, stream)?.id;
         self.push(Event::Free { id })
     }
@@ -243,7 +267,9 @@ impl Program {
             }
         }
         let header = Header::new(header).unwrap_or_else(|problem| panic!("a header of our own: {problem}"));
-        let trace = Trace { header, events: self.events, streams: self.streams_end, ..Trace::default() };
-        Imported { trace, format, device, left: self.left }
+        let trace =
+            Trace { header, events: std::mem::take(&mut self.events), streams: self.streams_end, ..Trace::default() };
+        let Program { left, notes, refused, .. } = self;
+        Imported { trace, format, device, left, notes, refused }
     }
 }

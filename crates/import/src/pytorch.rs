@@ -28,6 +28,8 @@ enum Block {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Allocate(usize),
+    /// A request that was refused: the bytes and the stream are those of this block.
+    Refuse(usize),
     Free(Block),
     Complete(Block),
 }
@@ -236,8 +238,7 @@ impl History {
     fn refused(&mut self, number: usize, entry: &TraceEntry) {
         let within = self.within.len();
         self.within.push((entry.size, entry.stream));
-        self.step(number, Step::Allocate(within));
-        self.step(number, Step::Free(Block::Within(within)));
+        self.step(number, Step::Refuse(within));
     }
 
     fn free(&mut self, number: usize, address: u64, entry: &TraceEntry) {
@@ -337,6 +338,11 @@ impl History {
                 Step::Free(block) if complete.contains(&block) => program.free_until_complete(id(block)),
                 Step::Free(block) => program.push(Event::Free { id: id(block) }),
                 Step::Complete(block) => program.push(Event::Complete { id: id(block) }),
+                Step::Refuse(index) => {
+                    let (bytes, stream) = self.within[index];
+                    let stream = program.stream(stream).map_err(|problem| (number, problem))?;
+                    program.refuse(bytes, stream)
+                }
                 Step::Allocate(index) => {
                     let (bytes, stream) = self.within[index];
                     let stream = program.stream(stream).map_err(|problem| (number, problem))?;

@@ -2,8 +2,8 @@
 //! which they were made.
 //!
 //! The actions are `allocate`, `free` (`deallocate` in its documentation) and `allocate failure`. Addresses and streams
-//! are handles in hexadecimal. A free on another stream than the block's says that this stream used it. Logs of several
-//! processes may follow each other in a file, each with its head.
+//! are handles in hexadecimal, with `0x` or without it. A free on another stream than the block's says that this stream used it. Logs of several
+//! processes may follow each other in a file, each with its head. The log of a process that was killed ends inside a line.
 
 use std::time::Duration;
 
@@ -44,13 +44,24 @@ pub(crate) fn record(content: &[u8], options: &Options, program: &mut Program) -
     let mut seen_threads = std::collections::HashSet::new();
     let (mut fields, mut rows) = (Vec::new(), 0);
     program.leave_cut_off(lines.is_cut_off);
-    for line in lines {
+    let mut logs = 1;
+    while let Some(line) = lines.next() {
         let line = line?;
-        columns.fields(line, &mut fields)?;
-        if columns.are_head(&fields) {
+        let is_cut_before_head = columns.end(line);
+        if is_cut_before_head {
+            program.cut_off(&format!("line {} breaks off where another log follows", line.line));
+        } else if let Err(error) = columns.fields(line, &mut fields) {
+            if rows == 0 || fields.len() > columns.count() || !lines.are_over() {
+                return Err(error);
+            }
+            program.cut_off(&format!("the last line, line {}, breaks off", line.line));
+            break;
+        }
+        if is_cut_before_head || columns.are_head(&fields) {
             // The addresses of another process are other memory.
             program.live.clear();
             program.leave("heads of further logs, whose blocks come behind those of the first");
+            logs += 1;
             continue;
         }
         program.at(rows);
@@ -62,6 +73,9 @@ pub(crate) fn record(content: &[u8], options: &Options, program: &mut Program) -
         }
         row(program, options.refused, places.map(|place| fields[place]))?;
         rows += 1;
+    }
+    if logs > 1 {
+        program.note(format!("the file has {logs} logs, one after the other; what one has not freed stays allocated"));
     }
     let others = seen_threads.len().saturating_sub(1) as u64;
     program.leave_many("threads beside the first one: the trace is one sequence", others);
@@ -83,6 +97,10 @@ fn times<'a>(
 ) -> impl Iterator<Item = (u64, Option<u64>)> + use<'a> {
     let (mut clock, mut fields, mut rows) = (Clock::default(), Vec::new(), 0);
     lines.skip(1).map_while(Result::ok).filter_map(move |line| {
+        if columns.end(line) {
+            clock.restart();
+            return None;
+        }
         columns.fields(line, &mut fields).ok()?;
         if columns.are_head(&fields) {
             clock.restart();
@@ -95,7 +113,7 @@ fn times<'a>(
 
 fn row(program: &mut Program, refused: bool, fields: [Field<'_>; 4]) -> Result<(), ImportError> {
     let [action, pointer, size, stream] = fields;
-    let (address, handle) = (pointer.address()?, stream.address()?);
+    let (address, handle) = (pointer.handle()?, stream.handle()?);
     if action.text == "allocate failure" {
         let bytes = size.any_size()?;
         if refused && (1..=BYTES_MAX).contains(&bytes) {

@@ -65,7 +65,7 @@ pub(crate) struct ImportArgs {
     /// The number of the device to take from a snapshot that has several
     #[arg(long, value_name = "N")]
     pub(crate) device: Option<usize>,
-    /// Make requests that were refused allocations, freed at once, to see which policy serves them (pytorch and rmm)
+    /// Keep requests that failed, as allocations that are freed at once, to see which policy serves them (pytorch and rmm)
     #[arg(long)]
     pub(crate) refused: bool,
     /// Take the events with these numbers, from 0, the second of them left out; one of the two may be missing. What is
@@ -108,6 +108,7 @@ struct Row<'a> {
     streams: usize,
     live_peak_bytes: u64,
     not_carried_over: Vec<LeftRow<'a>>,
+    notes: &'a [String],
 }
 
 /// Something that the trace has not, as JSON.
@@ -162,6 +163,7 @@ struct Program {
     format: (&'static str, &'static str),
     device: Option<usize>,
     left: Vec<Left>,
+    notes: Vec<String>,
 }
 
 impl Program {
@@ -184,14 +186,15 @@ impl Program {
                     let trace =
                         trace.map_err(|error| Failure::Input(format!("{source}: {}", advised(&error, WAYS.limits))))?;
                     let format = ("trace", "a trace of Millpond, which needs no import");
-                    return Self { trace, format, device: None, left: Vec::new() }.with_events(source, NO_EVENT);
+                    return Self { trace, format, device: None, left: Vec::new(), notes: Vec::new() }
+                        .with_events(source, NO_EVENT);
                 }
             }
         };
         let imported = imported.map_err(|error| Failure::Input(explain(source, &error, &WAYS)))?;
         let why = if is_part { "the part has no allocation and no memory is live in it" } else { nothing(&imported) };
-        let Imported { trace, format, device, left } = imported;
-        Self { trace, format: (format.name(), format.about()), device, left }.with_events(source, why)
+        let Imported { trace, format, device, left, notes, .. } = imported;
+        Self { trace, format: (format.name(), format.about()), device, left, notes }.with_events(source, why)
     }
 
     /// Refuses a program without events.
@@ -254,7 +257,7 @@ pub(crate) fn explain(shown: &str, error: &ImportError, ways: &Ways) -> String {
 }
 
 fn print(args: &ImportArgs, source: &str, program: &Program, output: &mut Output) {
-    let Program { trace, format, device, left } = program;
+    let Program { trace, format, device, left, notes } = program;
     let ((format, about), streams) = (*format, program.streams());
     let (blocks, live_peak_bytes) = (trace.allocations(), trace.live_peak());
     let path = shown(&args.output);
@@ -262,7 +265,8 @@ fn print(args: &ImportArgs, source: &str, program: &Program, output: &mut Output
         let not_carried_over = left.iter().map(|Left { what, count }| LeftRow { what, count: *count }).collect();
         let (events, device) = (trace.events.len(), *device);
         let (file, trace) = (source, path.as_str());
-        let row = Row { file, trace, format, device, events, blocks, streams, live_peak_bytes, not_carried_over };
+        let row =
+            Row { file, trace, format, device, events, blocks, streams, live_peak_bytes, not_carried_over, notes };
         output.json(&row);
         return;
     }
@@ -285,6 +289,9 @@ fn print(args: &ImportArgs, source: &str, program: &Program, output: &mut Output
         for Left { what, count } in left {
             text += &format!("  {count:>width$} {what}\n");
         }
+    }
+    for note in notes {
+        text += &format!("note: {note}\n");
     }
     output.text(&text);
 }

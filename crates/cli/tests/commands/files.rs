@@ -194,11 +194,32 @@ fn recordings_are_known_by_their_content() {
     let two = run(&["report", "-o", &page, &snapshot("two_devices.pickle")]);
     two.fails(2, &["choose one with `millpond import --device N`"]);
     run(&["report", "-o", &page, &misnamed, "--trace-limits", "events=3"])
-        .fails(2, &["raise `events` of the limits: --trace-limits events=N"]);
+        .fails(2, &["raise `events` of the limits to ", ": --trace-limits events="]);
     // A header may speak of what other logs have.
     let header = "# {\"workload\": \"Layer : F, action, pointer\"}\n";
     let plain = run_on_input(format!("{header}{TRACE}").as_bytes(), &["replay", "--device", "sim", "-"]);
     assert_eq!((plain.code, plain.stderr.as_str()), (Some(0), ""));
+}
+
+/// A recording ends out of memory as a rule. Its refused request is part of the report, and of a replay, as it stands
+/// and in two logs of which the first breaks off; what settings suit the program is found without it.
+#[test]
+fn a_replay_of_a_recording_has_its_refused_requests() {
+    let log = b"Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00:000001,allocate,0x10,41943040,0x0\n\
+        1,10:00:00:000002,allocate failure,(nil),52428800,0x0\n1,10:00:00:000003,fre";
+    let folder = Folder::new("refused");
+    let page = folder.path("page.html");
+    let kept = "a request that failed there is made here too, and freed at once";
+    let cut = "the last line has no line break, as if it was cut off";
+    for args in
+        [&["report", "--limit", "64MiB", "-o", &page, "-"][..], &["replay", "--device", "sim", "--limit", "64MiB", "-"]]
+    {
+        run_on_input(log, args).fails(4, &[kept, cut, "note: standard input: "]);
+    }
+    let tuned = run_on_input(log, &["tune", "--budget", "5", "--limit", "64MiB", "-"]);
+    assert!(tuned.code == Some(0) && !tuned.stderr.contains(kept) && tuned.stderr.contains(cut), "{}", tuned.stderr);
+    let imported = run_on_input(log, &["import", "-o", &folder.path("a.trace"), "-"]);
+    assert!(imported.stdout.contains(&format!("note: {cut}")), "{}", imported.stdout);
 }
 
 /// A trace that was cut at the end of a line is no shorter program.
@@ -240,7 +261,7 @@ fn numbers_beyond_bounds_are_bad_input() {
     let varied = ["replay", "--device", "sim", "--passes", "9", "--vary", "20%", "--allow-oom", "-"];
     assert_ne!(run_on_input(most.as_bytes(), &varied).code, Some(3));
     let limit = run(&["import", &snapshot("large.pickle"), "-o", &page, "--limits", "text_bytes=1000"]);
-    limit.fails(2, &["raise `text_bytes` of the limits: --limits text_bytes=N"]);
+    limit.fails(2, &["raise `text_bytes` of the limits to ", ": --limits text_bytes="]);
 }
 
 /// Whatever a file is called and says, nothing of it acts on a terminal or breaks a picture.

@@ -268,6 +268,75 @@ fn a_log_of_rmm_has_its_refused_requests_and_may_follow_another() {
     assert!(left(&twice).iter().any(|(what, count)| what.starts_with("heads of further logs") && *count == 1));
 }
 
+/// RMM has written handles with `0x`, in bare hexadecimal digits, and as `(nil)`.
+#[test]
+fn a_refused_request_of_rmm_is_kept_in_each_form_that_it_wrote() {
+    for (head, pointer, other, none, stream) in [
+        ("Thread,Time,Action,Pointer,Size,Stream", "0x7f0000000000", "0x7f0000000400", "(nil)", "0x0"),
+        ("Thread,Time,Action,Pointer,Size,Stream", "7f0000000000", "700000000400", "0", "0"),
+        ("Thread,Time,Action,Pointer,Size,Stream", "0x7f0000000000", "0x7f0000000400", "0x0", "(nil)"),
+    ] {
+        let text = format!(
+            "{head}\n1,10:00:00:000001,allocate,{pointer},1024,{stream}\n\
+             1,10:00:00:000002,allocate,{other},2048,{stream}\n1,10:00:00:000003,allocate failure,{none},9999,{stream}\n\
+             1,10:00:00:000004,free,{pointer},1024,{stream}\n"
+        );
+        let options = Options { refused: true, ..Options::default() };
+        let imported = import_content(text.as_bytes(), &options).expect("a log");
+        let expected = [a(0, 1024, 0), a(1, 2048, 0), a(2, 9999, 0), Free { id: 2 }, Free { id: 0 }];
+        assert_eq!((imported.trace.events.as_slice(), imported.refused), (&expected[..], 1), "{text}");
+        assert_eq!((imported.trace.streams, imported.notes.len()), (1, 0));
+    }
+}
+
+/// A log breaks off where its process was killed, and logs of several processes are joined with and without a line
+/// break between them. What there is is read, and the notes say so.
+#[test]
+fn logs_that_break_off_and_follow_each_other_are_read() {
+    let log = "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.000001,allocate,0x10,512,0\n";
+    let cut = format!("{log}1,10:00:00.000002,fre");
+    let f = |id| Free { id };
+    let joined = import(&format!("{cut}{log}1,10:00:00.000003,free,0x10,512,0\n"));
+    assert_eq!(joined.trace.events, [a(0, 512, 0), a(1, 512, 0), f(1)]);
+    let notes = [
+        "line 3 breaks off where another log follows; it is left out",
+        "the file has 2 logs, one after the other; what one has not freed stays allocated",
+    ];
+    assert_eq!(joined.notes, notes);
+    assert!(left(&joined).contains(&("lines that break off", 1)), "{:?}", joined.left);
+    // An editor has added the line break.
+    let ended = import(&format!("{cut}\n"));
+    assert_eq!(
+        (ended.trace.events.len(), ended.notes[0].as_str()),
+        (1, "the last line, line 3, breaks off; it is left out")
+    );
+    let cut = import(&cut);
+    assert_eq!(cut.trace.events.len(), 1);
+    assert_eq!(cut.notes, ["the last line has no line break, as if it was cut off; the lines before it were read"]);
+    assert_eq!(import(log).notes, [""; 0]);
+    // Only at the end.
+    let error =
+        import_content(format!("{log}1,2,fre\n{log}").as_bytes(), &Options::default()).expect_err("a short line");
+    assert!(error.to_string().starts_with("line 3, column 1: the line has 3 fields"), "{error}");
+}
+
+#[test]
+fn a_compressed_log_that_breaks_off_is_read_as_far_as_it_goes() {
+    let rows: String = (1..500).map(|row| format!("allocate,0x{row}00,512,0\n")).collect();
+    let whole = gzip(format!("Action,Pointer,Size,Stream\n{rows}").as_bytes());
+    let cut = millpond_import::import(&whole[..whole.len() - 20], &Options::default()).expect("the beginning");
+    assert_eq!(cut.trace.events.len(), 498);
+    assert!(
+        cut.notes.contains(&"the compressed file breaks off; what comes before was read".into()),
+        "{:?}",
+        cut.notes
+    );
+    assert!(millpond_import::import(&whole[..12], &Options::default()).is_err(), "nothing to read");
+    let mut broken = whole;
+    broken[40] ^= 1;
+    assert!(millpond_import::import(&broken[..], &Options::default()).is_err(), "another sum");
+}
+
 /// A limit is named as it is called among those of an import.
 #[test]
 fn a_limit_has_its_own_name() {

@@ -9,7 +9,7 @@ mod tree;
 mod zip;
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use millpond_trace::Content;
@@ -112,15 +112,48 @@ pub fn content(reader: impl Read, limits: &Limits) -> Result<Vec<u8>, SnapshotEr
 /// # Errors
 ///
 /// Returns the errors of [`content`].
-pub fn whole(mut reader: Content<'_>, limits: &Limits) -> Result<Vec<u8>, SnapshotError> {
+pub fn whole(reader: Content<'_>, limits: &Limits) -> Result<Vec<u8>, SnapshotError> {
+    read_all(reader, limits).and_then(|(content, cut)| cut.map_or(Ok(content), Err))
+}
+
+/// How content ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// As it should.
+    Whole,
+    /// Inside what was compressed.
+    CutOff,
+}
+
+/// Reads all of the content, as [`whole`] does, or what comes before the place where a compressed file breaks off. A
+/// program that was killed leaves such files.
+///
+/// # Errors
+///
+/// Returns the errors of [`content`], except that the compressed content ends too early.
+pub fn whole_or_cut(reader: Content<'_>, limits: &Limits) -> Result<(Vec<u8>, End), SnapshotError> {
+    let (content, cut) = read_all(reader, limits)?;
+    match cut {
+        None => Ok((content, End::Whole)),
+        Some(error) if content.is_empty() => Err(error),
+        Some(_) => Ok((content, End::CutOff)),
+    }
+}
+
+/// Reads all of the content, or what there is of one that breaks off, with the error that says so.
+fn read_all(mut reader: Content<'_>, limits: &Limits) -> Result<(Vec<u8>, Option<SnapshotError>), SnapshotError> {
     let mut content = Vec::new();
-    let failed = |read: usize, error| SnapshotError::Read { read: read as u64, error };
     loop {
         let read = reader.by_ref().take(STEP_BYTES as u64).read_to_end(&mut content);
-        let read = read.map_err(|error| failed(content.len(), error))?;
         source::within(limits, content.len() as u64, &mut reader)?;
-        if read == 0 {
-            return Ok(content);
+        match read {
+            Ok(0) => return Ok((content, None)),
+            Ok(_) => {}
+            Err(error) => {
+                let is_cut = error.kind() == ErrorKind::UnexpectedEof;
+                let error = SnapshotError::Read { read: content.len() as u64, error };
+                return if is_cut { Ok((content, Some(error))) } else { Err(error) };
+            }
         }
     }
 }

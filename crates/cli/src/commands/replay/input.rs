@@ -42,6 +42,15 @@ pub(crate) enum Source {
     Pattern(Pattern, u64),
 }
 
+/// What becomes of the requests that failed as a recording was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refused {
+    /// They are made again and freed at once, so that a replay shows why they failed, and where they would not.
+    Kept,
+    /// They are no part of the program that served all others.
+    LeftOut,
+}
+
 /// The value of `--pattern`: one pattern or all of them, and a seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PatternChoice {
@@ -116,13 +125,14 @@ impl Source {
     /// # Errors
     ///
     /// Returns [`Failure::Input`] that names the file and the line; also for a trace without any event.
-    pub(crate) fn read(&self, limits: &Limits) -> Result<Trace, Failure> {
+    pub(crate) fn read(&self, limits: &Limits, refused: Refused) -> Result<Trace, Failure> {
+        let options = Options { limits: *limits, refused: refused == Refused::Kept, ..Options::default() };
         match self {
             Self::BuiltIn => Ok(built_in().1),
-            Self::Input => of_reader(io::stdin().lock(), "standard input", None, limits),
+            Self::Input => of_reader(io::stdin().lock(), "standard input", options),
             Self::File(path) => {
                 let file = File::open(path).map_err(|error| unopened(path, error))?;
-                of_reader(file, &shown(path), Some(self.name()), limits)
+                of_reader(file, &shown(path), Options { name: Some(self.name()), ..options })
             }
             Self::Pattern(pattern, seed) => Ok(pattern.trace(*seed)),
         }
@@ -135,18 +145,18 @@ impl Source {
 ///
 /// Returns the errors of [`Source::read`].
 pub(crate) fn read_trace(path: &Path) -> Result<Trace, Failure> {
-    Source::of(path).read(&Limits::default())
+    Source::of(path).read(&Limits::default(), Refused::LeftOut)
 }
 
-/// Reads a trace, or a recording that is known by its content. `name` is the program's, for a recording that has none.
-fn of_reader(reader: impl Read, shown: &str, name: Option<String>, limits: &Limits) -> Result<Trace, Failure> {
+/// Reads a trace, or a recording that is known by its content.
+fn of_reader(reader: impl Read, shown: &str, options: Options) -> Result<Trace, Failure> {
     let (content, known) = recognised(reader, shown)?;
     let trace = match known {
         Known::Recording(format) => {
-            let options = Options { format: Some(format), name, limits: *limits, ..Options::default() };
+            let options = Options { format: Some(format), ..options };
             of_recording(import_begun(content, &options), shown)?
         }
-        Known::Trace => Trace::from_content(content, limits)
+        Known::Trace => Trace::from_content(content, &options.limits)
             .map_err(|error| Failure::Input(format!("{shown}: {}", advised(&error, "--trace-limits"))))?,
     };
     if trace.events.is_empty() {
@@ -166,6 +176,16 @@ fn of_recording(imported: Result<Imported, ImportError>, shown: &str) -> Result<
         "note: {shown} is {}; run `millpond import` to see what the trace leaves out",
         imported.format.about()
     ));
+    for note in &imported.notes {
+        tell(&format!("note: {shown}: {note}"));
+    }
+    if imported.refused > 0 {
+        let requests = match imported.refused {
+            1 => "a request that failed there is".into(),
+            more => format!("{more} requests that failed there are"),
+        };
+        tell(&format!("note: {shown}: {requests} made here too, and freed at once"));
+    }
     Ok(imported.trace)
 }
 
@@ -204,7 +224,8 @@ mod tests {
         assert_eq!(names("random:seed=0"), ["random"]);
         assert_eq!(names("all"), Pattern::ALL.map(Pattern::name));
         assert!(names("all:seed=3").iter().all(|name| name.ends_with(":seed=3")));
-        let seeded = PatternChoice::parse("random:seed=3").expect("a choice").sources()[0].read(&Limits::default());
+        let seeded = PatternChoice::parse("random:seed=3").expect("a choice").sources();
+        let seeded = seeded[0].read(&Limits::default(), Refused::LeftOut);
         assert_eq!(seeded, Ok(Pattern::Random.trace(3)));
     }
 

@@ -25,7 +25,7 @@ use millpond::text::with_causes;
 use millpond_any::{AnyAllocator, AnyDevice, AnyStream, DriverError};
 use millpond_replay::{CheckError, Fills, Fit, Fits, Flight, HeldFor, Life, Replay, Replayed, Sharing, Timed, Until};
 
-pub(crate) use self::input::{PatternChoice, Source, built_in, pattern_help, read_trace, sources};
+pub(crate) use self::input::{PatternChoice, Refused, Source, built_in, pattern_help, read_trace, sources};
 use self::life::InFlight;
 pub(crate) use self::life::LifeArgs;
 pub(crate) use self::limit::Limit;

@@ -3,7 +3,7 @@
 use millpond_trace::Trace;
 
 use super::ReplayArgs;
-use super::input::Source;
+use super::input::{Refused, Source};
 use super::life::Together;
 use crate::failure::Failure;
 
@@ -32,7 +32,7 @@ impl Program {
     ///
     /// Returns [`Failure::Input`] that names the file and the line.
     pub(super) fn read(args: &ReplayArgs, sources: &[Source]) -> Result<Self, Failure> {
-        let read = |source: &Source| Ok(source.read(&args.trace_limits)?.scaled_down(args.scale));
+        let read = |source: &Source| Ok(source.read(&args.trace_limits, Refused::Kept)?.scaled_down(args.scale));
         let mut traces = sources.iter().map(read).collect::<Result<Vec<Trace>, Failure>>()?;
         let mut kept: Vec<bool> = Vec::new();
         let trace = match args.life.together {

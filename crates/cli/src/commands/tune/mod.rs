@@ -19,7 +19,7 @@ use millpond_replay::{Flight, HeldFor, Vary};
 use self::report::Report;
 use self::row::Row;
 use crate::commands::one_form;
-use crate::commands::replay::{Limit, Source, sources};
+use crate::commands::replay::{Limit, Refused, Source, sources};
 use crate::devices::{Opened, Target, Work};
 use crate::failure::Failure;
 use crate::files;
@@ -74,7 +74,7 @@ struct Tuning<'a> {
 
 impl Tuning<'_> {
     fn tune(&self, source: &Source) -> Result<Row, Failure> {
-        let trace = source.read(&self.args.trace_limits)?.scaled_down(self.args.scale);
+        let trace = source.read(&self.args.trace_limits, Refused::LeftOut)?.scaled_down(self.args.scale);
         let trial = Trial::new(&trace);
         let name = source.name();
         if trial.streams() > 1 && self.args.in_flight.is_none() {
