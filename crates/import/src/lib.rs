@@ -6,6 +6,7 @@ mod format;
 mod lifetimes;
 mod lines;
 mod part;
+mod places;
 mod program;
 mod pytorch;
 mod rmm;
@@ -44,6 +45,9 @@ pub struct Options {
     /// How far before the last event of the recording the trace begins; `None` takes all. Snapshots and logs of RMM
     /// have times.
     pub since: Option<Duration>,
+    /// Whether the trace is to have no details: the call stacks, labels and times of events. Snapshots have all of
+    /// them. Logs of RMM have times, and threads as labels.
+    pub without_details: bool,
     /// The most that is accepted, of the file and of the trace. A snapshot may have two values for each of
     /// [`Limits::events`].
     pub limits: Limits,
@@ -176,7 +180,7 @@ fn make(
         })?;
         Ok(recorded)
     };
-    let mut program = Program::new(&options.limits);
+    let mut program = Program::new(options);
     match record(&mut program) {
         Ok(recorded) => Ok(program.finish(format, recorded, options)),
         Err(error) => {

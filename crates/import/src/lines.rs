@@ -64,8 +64,8 @@ impl<'a> Field<'a> {
         number.ok_or_else(|| self.no("address: expected 0x and up to 16 hexadecimal digits"))
     }
 
-    /// Reads an address or a handle of RMM, which writes them in hexadecimal, with `0x` or without it, and no address as
-    /// `(nil)` or 0.
+    /// Reads an address or a handle of RMM, which writes them in hexadecimal, with `0x` or without it, and no address
+    /// as `(nil)` or 0.
     pub(crate) fn handle(&self) -> Result<u64, ImportError> {
         let is_hex = !self.text.is_empty() && self.text.bytes().all(|byte| byte.is_ascii_hexdigit());
         match u64::from_str_radix(self.text, 16) {

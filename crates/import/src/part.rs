@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
-use millpond_trace::{Event, Place};
+use millpond_trace::Event;
 
 use crate::error::TextProblem;
+use crate::places::Spot;
 
 /// A block that was allocated before the part and is live at its beginning.
 struct Held {
     bytes: u64,
     stream: u32,
     uses: Vec<u32>,
-    place: Place,
+    spot: Spot,
     /// Whether it was freed, and completes later.
     is_freed: bool,
 }
@@ -34,16 +35,16 @@ pub(crate) struct Part {
     pub(crate) live: u64,
 }
 
-/// What takes the events of a part, with their places.
-pub(crate) trait Keep: FnMut(Event, Place) -> Result<(), TextProblem> {}
+/// What takes the events of a part, with where they happened.
+pub(crate) trait Keep: FnMut(Event, &Spot) -> Result<(), TextProblem> {}
 
-impl<F: FnMut(Event, Place) -> Result<(), TextProblem>> Keep for F {}
+impl<F: FnMut(Event, &Spot) -> Result<(), TextProblem>> Keep for F {}
 
 /// An event of a recording.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Happened {
     pub(crate) event: Event,
-    pub(crate) place: Place,
+    pub(crate) spot: Spot,
     /// The number of the recording's event that it is of.
     pub(crate) number: u64,
     /// Whether it is the free of a block that completes later.
@@ -100,7 +101,7 @@ impl Part {
             }
             event => event,
         };
-        keep(event, happened.place)
+        keep(event, &happened.spot)
     }
 
     /// Ends the part: what is freed and not complete completes.
@@ -110,14 +111,14 @@ impl Part {
     /// Returns the errors of `keep`.
     pub(crate) fn finish(&mut self, keep: &mut impl Keep) -> Result<(), TextProblem> {
         self.begin(keep)?;
-        std::mem::take(&mut self.pending).into_iter().try_for_each(|id| keep(Event::Complete { id }, Place::default()))
+        std::mem::take(&mut self.pending).into_iter().try_for_each(|id| keep(Event::Complete { id }, &Spot::default()))
     }
 
     fn happened_before(&mut self, happened: Happened) {
         match happened.event {
             Event::Allocate { id, bytes, stream } => {
-                let place = Place { micros: None, ..happened.place };
-                self.before.insert(id, Held { bytes, stream, uses: Vec::new(), place, is_freed: false });
+                let spot = Spot { micros: None, ..happened.spot };
+                self.before.insert(id, Held { bytes, stream, uses: Vec::new(), spot, is_freed: false });
             }
             Event::Use { id, stream } => {
                 if let Some(held) = self.before.get_mut(&id).filter(|held| !held.uses.contains(&stream)) {
@@ -140,15 +141,15 @@ impl Part {
             return Ok(());
         }
         self.live = self.before.len() as u64;
-        for (old, Held { bytes, stream, uses, place, is_freed }) in std::mem::take(&mut self.before) {
+        for (old, Held { bytes, stream, uses, spot, is_freed }) in std::mem::take(&mut self.before) {
             let id = self.new_id(old);
-            keep(Event::Allocate { id, bytes, stream }, place)?;
-            uses.into_iter().try_for_each(|stream| keep(Event::Use { id, stream }, Place::default()))?;
+            keep(Event::Allocate { id, bytes, stream }, &spot)?;
+            uses.into_iter().try_for_each(|stream| keep(Event::Use { id, stream }, &Spot::default()))?;
             if is_freed {
                 self.pending.insert(id);
             }
         }
-        self.pending.clone().into_iter().try_for_each(|id| keep(Event::Free { id }, Place::default()))
+        self.pending.clone().into_iter().try_for_each(|id| keep(Event::Free { id }, &Spot::default()))
     }
 
     fn new_id(&mut self, old: u32) -> u32 {

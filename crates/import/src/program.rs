@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use millpond_trace::{BYTES_MAX, Event, Header, Limits, Place, Trace};
+use millpond_trace::{BYTES_MAX, Details, Event, Header, Limits, Trace};
 use serde_json::{Map, Value};
 
 use crate::error::TextProblem;
 use crate::part::{Happened, Part};
+use crate::places::{Places, Spot};
 use crate::{Format, Imported, Options};
 
 /// What stands for a last line without a line break. Programs that are killed leave such lines, with part of a number.
@@ -79,20 +80,45 @@ pub(crate) struct Program {
     part: Option<Part>,
     /// The number of the recording's event that is being added.
     number: u64,
+    /// Where it happened.
+    spot: Spot,
+    /// The places of the events, unless they are left out.
+    places: Option<Places>,
 }
 
 impl Program {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(options: &Options) -> Self {
+        let places = (!options.without_details).then(|| Places::new(options.limits.details));
+        Self { places, ..Self::without_places(&options.limits) }
+    }
+
+    fn without_places(limits: &Limits) -> Self {
         let (streams, live) = (HashMap::new(), HashMap::new());
         let (events, left, limits) = (Vec::new(), Vec::new(), *limits);
         let (counted, part, notes) = (None, None, Vec::new());
         let (streams_end, refused, blocks, number) = (0, 0, 0, 0);
-        Self { events, counted, blocks, streams, streams_end, live, left, notes, refused, limits, part, number }
+        let (spot, places) = (Spot::default(), None);
+        Self {
+            events,
+            counted,
+            blocks,
+            streams,
+            streams_end,
+            live,
+            left,
+            notes,
+            refused,
+            limits,
+            part,
+            number,
+            spot,
+            places,
+        }
     }
 
     /// Creates one that counts what a recording has, whatever the limits, and keeps no event.
     pub(crate) fn counting() -> Self {
-        Self { counted: Some(0), ..Self::new(&Limits::NONE) }
+        Self { counted: Some(0), ..Self::without_places(&Limits::NONE) }
     }
 
     /// Returns whether events are counted and not kept.
@@ -133,16 +159,22 @@ impl Program {
         self.part.as_ref().is_none_or(|part| part.has(number))
     }
 
-    /// Notes that what is added next is of an event of the recording, whose numbers rise.
-    pub(crate) fn at(&mut self, number: u64) {
+    /// Notes that what is added next is of an event of the recording, whose numbers rise, and where it happened.
+    pub(crate) fn at(&mut self, number: u64, spot: Spot) {
         self.number = number;
+        self.spot = spot;
+    }
+
+    /// Returns whether it is of use where events happened.
+    pub(crate) fn has_places(&self) -> bool {
+        self.places.is_some()
     }
 
     /// Ends the part, if it is one, of a recording with so many events.
     pub(crate) fn end_part(&mut self, events: u64) -> Result<(), TextProblem> {
         let Some(mut part) = self.part.take() else { return Ok(()) };
         let outside = (0..events).filter(|number| !part.has(*number)).count() as u64;
-        part.finish(&mut |event, place| self.keep(event, place))?;
+        part.finish(&mut |event, spot| self.keep(event, spot))?;
         self.leave_many("events outside of the part", outside);
         self.leave_many("blocks from before the part, which are allocated at its beginning", part.live);
         Ok(())
@@ -194,16 +226,22 @@ impl Program {
     }
 
     fn add(&mut self, event: Event, completes_later: bool) -> Result<(), TextProblem> {
-        let place = Place::default();
-        let Some(mut part) = self.part.take() else { return self.keep(event, place) };
-        let happened = Happened { event, place, number: self.number, completes_later };
-        let result = part.push(happened, &mut |event, place| self.keep(event, place));
-        self.part = Some(part);
+        let spot = std::mem::take(&mut self.spot);
+        let result = match self.part.take() {
+            None => self.keep(event, &spot),
+            Some(mut part) => {
+                let happened = Happened { event, spot: spot.clone(), number: self.number, completes_later };
+                let result = part.push(happened, &mut |event, spot| self.keep(event, spot));
+                self.part = Some(part);
+                result
+            }
+        };
+        self.spot = spot;
         result
     }
 
     /// Adds an event to the trace.
-    fn keep(&mut self, event: Event, _: Place) -> Result<(), TextProblem> {
+    fn keep(&mut self, event: Event, spot: &Spot) -> Result<(), TextProblem> {
         if self.is_counting() {
             self.count(1);
             return Ok(());
@@ -211,6 +249,9 @@ impl Program {
         self.expect_room(self.events.len() as u64 + 1)?;
         if let Event::Allocate { stream, .. } | Event::Use { stream, .. } = event {
             self.streams_end = self.streams_end.max(stream + 1);
+        }
+        if let Some(places) = &mut self.places {
+            places.push(self.events.len(), spot);
         }
         self.events.push(event);
         Ok(())
@@ -259,6 +300,8 @@ impl Program {
         if let Some(device) = device {
             header.insert("device".into(), device.into());
         }
+        let beyond = self.places.as_ref().map_or(0, |places| places.beyond);
+        self.leave_many("call stacks or labels of events, beyond the most that `details` of the limits allows", beyond);
         for key in ["workload", "conf"] {
             let text = header.get(key).and_then(Value::as_str);
             if text.is_some_and(|text| text.len() > TEXT_BYTES_MAX) {
@@ -267,8 +310,8 @@ impl Program {
             }
         }
         let header = Header::new(header).unwrap_or_else(|problem| panic!("a header of our own: {problem}"));
-        let trace =
-            Trace { header, events: std::mem::take(&mut self.events), streams: self.streams_end, ..Trace::default() };
+        let details = self.places.take().map_or(Details::default(), Places::finish);
+        let trace = Trace { header, events: std::mem::take(&mut self.events), streams: self.streams_end, details };
         let Program { left, notes, refused, .. } = self;
         Imported { trace, format, device, left, notes, refused }
     }

@@ -9,11 +9,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use millpond_snapshot::{Action, Snapshot, State, TraceEntry};
+use millpond_snapshot::{Action, Snapshot, Stack, State, TraceEntry};
 use millpond_trace::{BYTES_MAX, Event, Limits};
 use serde_json::{Map, Value};
 
 use crate::error::ImportError;
+use crate::places::Spot;
 use crate::program::{Program, Recorded};
 use crate::{Options, part};
 
@@ -47,6 +48,8 @@ struct Before {
     stream: u64,
     /// Whether it was freed before the history, too.
     is_freed: bool,
+    /// Where it was allocated, if the snapshot has it.
+    stack: Option<Stack>,
 }
 
 /// The history of a device as steps.
@@ -69,6 +72,8 @@ struct History {
     /// Whether any segment can grow.
     is_expandable: bool,
     left: BTreeMap<String, u64>,
+    /// Whether the call stacks, labels and times of events are of use.
+    with_details: bool,
     /// Whether what is left out is of the part that becomes the trace.
     is_in_part: bool,
 }
@@ -95,7 +100,8 @@ pub(crate) fn record(snapshot: &Snapshot, options: &Options, program: &mut Progr
     let no_trace = Vec::new();
     let trace = snapshot.device_traces.get(device).unwrap_or(&no_trace);
     program.select(part(options, |since| since_time(trace, since))?);
-    let mut history = History { with_refused: options.refused, ..History::default() };
+    let (with_refused, with_details) = (options.refused, !options.without_details);
+    let mut history = History { with_refused, with_details, ..History::default() };
     for (number, entry) in trace.iter().enumerate() {
         history.is_in_part = program.has(number as u64);
         history.entry(number, entry);
@@ -108,7 +114,7 @@ pub(crate) fn record(snapshot: &Snapshot, options: &Options, program: &mut Progr
     if let Some(segments) = history.segment_addresses().filter(|_| program.has(0)) {
         header.insert("segment_addresses".into(), segments.into());
     }
-    history.emit(program).map_err(|(entry, problem)| ImportError::Event { device, entry, problem })?;
+    history.emit(program, trace).map_err(|(entry, problem)| ImportError::Event { device, entry, problem })?;
     Ok(Recorded { device: Some(device), header, events: trace.len() as u64 })
 }
 
@@ -140,6 +146,13 @@ fn choose(snapshot: &Snapshot, asked: Option<usize>) -> Result<usize, ImportErro
             }
         },
     }
+}
+
+/// Returns where an event happened. Its label is what the program told about itself, or else what the block was for.
+fn spot(entry: &TraceEntry) -> Spot {
+    let label = [&entry.user_metadata, &entry.category].into_iter().flatten().find(|text| !text.is_empty()).cloned();
+    let micros = entry.time_us.and_then(|time| u64::try_from(time).ok());
+    Spot { stack: entry.frames.clone(), label, micros }
 }
 
 /// Returns the number of the first entry that is at most so long before the last one.
@@ -182,7 +195,7 @@ impl History {
     }
 
     fn entry(&mut self, number: usize, entry: &TraceEntry) {
-        if entry.frames.as_ref().is_some_and(|stack| !stack.frames().is_empty()) {
+        if !self.with_details && entry.frames.as_ref().is_some_and(|stack| !stack.frames().is_empty()) {
             self.leave("call stacks of events");
         }
         let address = entry.addr.unwrap_or(0);
@@ -265,7 +278,7 @@ impl History {
     }
 
     fn add_before(&mut self, address: u64, entry: &TraceEntry, is_freed: bool) -> Block {
-        self.before.insert(address, Before { bytes: entry.size, stream: entry.stream, is_freed });
+        self.before.insert(address, Before { bytes: entry.size, stream: entry.stream, is_freed, stack: None });
         Block::Before(address)
     }
 
@@ -286,7 +299,10 @@ impl History {
                 if bytes == 0 || !self.seen.insert(block.address) {
                     continue;
                 }
-                self.before.insert(block.address, Before { bytes, stream: segment.stream, is_freed });
+                self.before.insert(
+                    block.address,
+                    Before { bytes, stream: segment.stream, is_freed, stack: Some(block.frames.clone()) },
+                );
                 self.now.insert(block.address, (Block::Before(block.address), is_freed));
             }
         }
@@ -315,14 +331,17 @@ impl History {
     }
 
     /// Numbers the blocks and adds all events to the program.
-    fn emit(self, program: &mut Program) -> Result<(), (usize, crate::TextProblem)> {
+    fn emit(self, program: &mut Program, trace: &[TraceEntry]) -> Result<(), (usize, crate::TextProblem)> {
         let mut before = HashMap::new();
         for (address, block) in &self.before {
             let start = |problem| (0, problem);
+            let stack = block.stack.clone().filter(|_| self.with_details);
+            program.at(0, Spot { stack, ..Spot::default() });
             let stream = program.stream(block.stream).map_err(start)?;
             let id = program.allocate(block.bytes, stream).map_err(start)?.id;
             before.insert(*address, id);
         }
+        program.at(0, Spot::default());
         for (address, _) in self.before.iter().filter(|(_, block)| block.is_freed) {
             program.free_until_complete(before[address]).map_err(|problem| (0, problem))?;
         }
@@ -333,7 +352,8 @@ impl History {
                 Block::Before(address) => before[&address],
                 Block::Within(index) => within[index],
             };
-            program.at(number as u64);
+            let entry = trace.get(number).filter(|_| self.with_details);
+            program.at(number as u64, entry.map_or(Spot::default(), spot));
             let added = match step {
                 Step::Free(block) if complete.contains(&block) => program.free_until_complete(id(block)),
                 Step::Free(block) => program.push(Event::Free { id: id(block) }),

@@ -2,9 +2,12 @@
 //! which they were made.
 //!
 //! The actions are `allocate`, `free` (`deallocate` in its documentation) and `allocate failure`. Addresses and streams
-//! are handles in hexadecimal, with `0x` or without it. A free on another stream than the block's says that this stream used it. Logs of several
-//! processes may follow each other in a file, each with its head. The log of a process that was killed ends inside a line.
+//! are handles in hexadecimal, with `0x` or without it. A free on another stream than the block's says that this stream
+//! used it. Logs of several processes may follow each other in a file, each with its head. The log of a process that was
+//! killed ends inside a line.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use millpond_trace::{BYTES_MAX, Event};
@@ -12,6 +15,7 @@ use millpond_trace::{BYTES_MAX, Event};
 use crate::clock::Clock;
 use crate::error::ImportError;
 use crate::lines::{Columns, Field, Lines};
+use crate::places::Spot;
 use crate::program::{Live, Program, Recorded};
 use crate::{Options, part};
 
@@ -37,11 +41,11 @@ pub(crate) fn record(content: &[u8], options: &Options, program: &mut Program) -
     };
     let places =
         [find("Action", "action")?, find("Pointer", "pointer")?, find("Size", "size")?, find("Stream", "stream")?];
-    let threads = columns.find(&["thread"]);
     let time = columns.find(&["time"]);
     let since = |since| time.and_then(|time| since_time(Lines::new(content), &columns, time, since));
     program.select(part(options, since)?);
-    let mut seen_threads = std::collections::HashSet::new();
+    let mut threads = Threads::new(Lines::new(content), &columns, program.has_places());
+    let mut clock = Clock::default();
     let (mut fields, mut rows) = (Vec::new(), 0);
     program.leave_cut_off(lines.is_cut_off);
     let mut logs = 1;
@@ -62,13 +66,12 @@ pub(crate) fn record(content: &[u8], options: &Options, program: &mut Program) -
             program.live.clear();
             program.leave("heads of further logs, whose blocks come behind those of the first");
             logs += 1;
+            clock.restart();
             continue;
         }
-        program.at(rows);
-        if let Some(thread) = threads {
-            seen_threads.insert(fields[thread].text);
-        }
-        if time.is_some() {
+        let micros = time.and_then(|time| clock.micros(fields[time].text));
+        program.at(rows, Spot { stack: None, label: threads.label(&fields), micros });
+        if time.is_some() && (!program.has_places() || micros.is_none()) {
             program.leave("times");
         }
         row(program, options.refused, places.map(|place| fields[place]))?;
@@ -77,9 +80,47 @@ pub(crate) fn record(content: &[u8], options: &Options, program: &mut Program) -
     if logs > 1 {
         program.note(format!("the file has {logs} logs, one after the other; what one has not freed stays allocated"));
     }
-    let others = seen_threads.len().saturating_sub(1) as u64;
-    program.leave_many("threads beside the first one: the trace is one sequence", others);
+    program.leave_many("threads beside the first one: the trace is one sequence", threads.others());
     Ok(Recorded { events: rows, ..Recorded::default() })
+}
+
+/// The threads of a log.
+struct Threads {
+    column: Option<usize>,
+    /// The labels of the threads, where the trace has them.
+    labels: HashMap<String, Arc<str>>,
+    is_labelled: bool,
+}
+
+impl Threads {
+    /// Looks for a second thread, without which there are no labels.
+    fn new(lines: Lines<'_>, columns: &Columns, has_places: bool) -> Self {
+        let column = columns.find(&["thread"]);
+        let is_labelled = has_places
+            && column.is_some_and(|column| {
+                let mut first: Option<String> = None;
+                let mut fields = Vec::new();
+                lines.skip(1).map_while(Result::ok).any(|line| {
+                    let is_row = columns.fields(line, &mut fields).is_ok() && !columns.are_head(&fields);
+                    is_row && *first.get_or_insert_with(|| fields[column].text.to_owned()) != *fields[column].text
+                })
+            });
+        Self { column, labels: HashMap::new(), is_labelled }
+    }
+
+    /// Returns the label of a row.
+    fn label(&mut self, fields: &[Field<'_>]) -> Option<Arc<str>> {
+        let thread = fields[self.column?].text;
+        if !self.labels.contains_key(thread) {
+            self.labels.insert(thread.to_owned(), format!("thread {thread}").into());
+        }
+        self.labels.get(thread).filter(|_| self.is_labelled).cloned()
+    }
+
+    /// Returns how many threads the trace does not have.
+    fn others(&self) -> u64 {
+        if self.is_labelled { 0 } else { self.labels.len().saturating_sub(1) as u64 }
+    }
 }
 
 /// Returns the number of the first row that is at most so long before the last one.

@@ -9,6 +9,7 @@ use millpond_trace::Event;
 
 use crate::error::{ImportError, TextProblem};
 use crate::lines::{Field, Lines};
+use crate::places::Spot;
 use crate::program::{Live, Program, Recorded};
 use crate::{Options, part};
 
@@ -45,7 +46,7 @@ pub(crate) fn record(content: &[u8], options: &Options, program: &mut Program) -
         match MARKERS.iter().find(|(part, _)| line.text.contains(part)) {
             Some((_, what)) => program.leave(what),
             None => {
-                program.at(rows);
+                program.at(rows, Spot::default());
                 event(program, line)?;
                 rows += 1;
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use millpond::text::format_bytes;
 use millpond_import::{Format, ImportError, Imported, Left, Options, import, import_begun};
-use millpond_trace::{Event, Limits, Trace};
+use millpond_trace::{Details, Event, Limits, Trace};
 use serde::Serialize;
 
 use super::name_of;
@@ -65,7 +65,7 @@ pub(crate) struct ImportArgs {
     /// The number of the device to take from a snapshot that has several
     #[arg(long, value_name = "N")]
     pub(crate) device: Option<usize>,
-    /// Keep requests that failed, as allocations that are freed at once, to see which policy serves them (pytorch and rmm)
+    /// Keep requests that failed, as allocations freed at once, to see which policy serves them (pytorch and rmm)
     #[arg(long)]
     pub(crate) refused: bool,
     /// Take the events with these numbers, from 0, the second of them left out; one of the two may be missing. What is
@@ -75,6 +75,9 @@ pub(crate) struct ImportArgs {
     /// Take the events of the last part of the recording that is so long, as 500ms, 30s, 10m or 2h (pytorch and rmm)
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) since: Option<Duration>,
+    /// Leave out call stacks, labels and times of events, for a smaller trace
+    #[arg(long)]
+    pub(crate) no_details: bool,
     #[arg(long, value_name = "KEY=N,...", default_value = "", hide_default_value = true)]
     #[arg(value_parser = parse_limits, help = "How large a recording may be", long_help = LIMITS_HELP)]
     pub(crate) limits: Limits,
@@ -136,6 +139,7 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<(), Failure>
         refused: args.refused,
         events: args.events.clone(),
         since: args.since,
+        without_details: args.no_details,
         limits: args.limits,
     };
     let source = if is_input { "standard input".into() } else { shown(&args.file) };
@@ -185,6 +189,8 @@ impl Program {
                     let trace = Trace::from_content(content, &options.limits);
                     let trace =
                         trace.map_err(|error| Failure::Input(format!("{source}: {}", advised(&error, WAYS.limits))))?;
+                    let details = if options.without_details { Details::default() } else { trace.details };
+                    let trace = Trace { details, ..trace };
                     let format = ("trace", "a trace of Millpond, which needs no import");
                     return Self { trace, format, device: None, left: Vec::new(), notes: Vec::new() }
                         .with_events(source, NO_EVENT);

@@ -48,7 +48,11 @@ fn json_tells_the_same() {
     let row = &rows[0];
     assert_eq!((&row["format"], &row["events"], &row["blocks"]), (&"rmm".into(), &2.into(), &1.into()));
     assert_eq!((&row["streams"], &row["live_peak_bytes"]), (&1.into(), &1024.into()));
-    assert_eq!(row["not_carried_over"][0], serde_json::json!({ "what": "times", "count": 2 }));
+    assert_eq!((&row["not_carried_over"], &row["notes"]), (&serde_json::json!([]), &serde_json::json!([])));
+    let details = Trace::read(&trace).expect("a trace").details;
+    assert_eq!([0, 1].map(|event| details.place(event).micros), [Some(0), Some(57)]);
+    let plain = ["import", scratch.path(), "-o", &trace, "--no-details", "--format", "json"];
+    assert_eq!(run(&plain).json()[0]["not_carried_over"][0], serde_json::json!({ "what": "times", "count": 2 }));
     let text = std::fs::read_to_string(&trace).expect("a trace");
     assert!(text.starts_with("# {") && text.ends_with("\na 0 1024 0\nf 0\n# end 2\n"), "{text}");
 }
@@ -96,7 +100,7 @@ fn errors_name_the_place_and_the_fix() {
 fn a_part_of_a_recording_is_taken() {
     let trace = target("part.trace");
     let log = Scratch::new("part.csv", RMM);
-    let part = |more: &[&str]| run(&[&["import", log.path(), "-o", &trace], more].concat());
+    let part = |more: &[&str]| run(&[&["import", log.path(), "-o", &trace, "--no-details"], more].concat());
     let ran = part(&["--events", "1.."]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     for line in

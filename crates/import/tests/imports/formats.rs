@@ -162,8 +162,6 @@ fn a_log_of_rmm_becomes_a_trace() {
     assert_eq!((imported.trace.events.as_slice(), imported.format), (&expected[..], Format::Rmm));
     let left = left(&imported);
     for expected in [
-        ("times", 9),
-        ("threads beside the first one: the trace is one sequence", 1),
         ("allocations that were refused", 1),
         ("frees of blocks that were allocated before the log began", 1),
         ("frees that the log lacks, found as the address is allocated again", 1),
@@ -268,6 +266,75 @@ fn a_log_of_rmm_has_its_refused_requests_and_may_follow_another() {
     assert!(left(&twice).iter().any(|(what, count)| what.starts_with("heads of further logs") && *count == 1));
 }
 
+/// Returns the frames, innermost first, the label and the time of each event.
+fn places(trace: &Trace) -> Vec<(Vec<&str>, Option<&str>, Option<u64>)> {
+    let details = &trace.details;
+    let place = |event| {
+        let place = details.place(event);
+        let frames = place.stack.map_or(Vec::new(), |stack| details.frames_of(stack).collect());
+        (frames, place.label.map(|label| details.label_text(label)), place.micros)
+    };
+    (0..trace.events.len()).map(place).collect()
+}
+
+#[test]
+fn a_trace_keeps_the_stacks_labels_and_times_of_a_history() {
+    let frame =
+        |file: &str, line: u64, name: &str| format!("{{\"filename\":\"{file}\",\"line\":{line},\"name\":\"{name}\"}}");
+    let inner = [frame("??", 0, "unwind"), frame("/a/b/net/conv.py", 9, "forward"), frame("/a/train.py", 5, "main")];
+    let [inner, outer] = [inner.join(","), frame("/a/train.py", 5, "main")];
+    let block = format!("{{\"address\":64,\"size\":512,\"state\":\"active_allocated\",\"frames\":[{outer}]}}");
+    let segment = format!("{{\"device\":0,\"address\":64,\"total_size\":512,\"stream\":0,\"blocks\":[{block}]}}");
+    let entry = |action: &str, time: u64, rest: &str| {
+        format!("{{\"action\":\"{action}\",\"addr\":1,\"size\":10,\"stream\":0,\"time_us\":{time},{rest}}}")
+    };
+    let entries = [
+        entry("alloc", 1000, &format!("\"frames\":[{inner}],\"user_metadata\":\"step 1\",\"category\":\"gradient\"")),
+        entry(
+            "free_requested",
+            1007,
+            &format!("\"frames\":[{outer}],\"user_metadata\":\"\",\"category\":\"gradient\""),
+        ),
+    ];
+    let text = format!("{{\"segments\":[{segment}],\"device_traces\":[[{}]]}}", entries.join(","));
+    let imported = import(&text);
+    let main = "a/train.py:5 main";
+    let expected = [
+        (vec![main], None, None),
+        (vec!["b/net/conv.py:9 forward", main], Some("step 1"), Some(0)),
+        (vec![main], Some("gradient"), Some(7)),
+        (vec![], None, None),
+    ];
+    assert_eq!(places(&imported.trace), expected);
+    assert!(!left(&imported).iter().any(|(what, _)| what.contains("call stacks")), "{:?}", imported.left);
+
+    let plain = import_content(text.as_bytes(), &Options { without_details: true, ..Options::default() });
+    let plain = plain.expect("a snapshot");
+    assert!(plain.trace.details.is_empty() && plain.trace.events == imported.trace.events);
+    assert!(left(&plain).contains(&("call stacks of events", 2)), "{:?}", plain.left);
+    // What is beyond the limit is left out, and told.
+    let few = Options { limits: Limits { details: 4, ..Limits::default() }, ..Options::default() };
+    let few = import_content(text.as_bytes(), &few).expect("a snapshot");
+    assert_eq!((few.trace.events.len(), places(&few.trace)[1].2), (4, Some(0)));
+    assert!(left(&few).iter().any(|(what, _)| what.contains("beyond the most that `details`")), "{:?}", few.left);
+}
+
+#[test]
+fn a_trace_keeps_the_times_and_threads_of_a_log() {
+    let log = "Thread,Time,Action,Pointer,Size,Stream\n7,23:59:59.999999,allocate,0x10,512,0\n\
+        8,00:00:00.000001,allocate,0x20,512,0\n7,00:00:01.5,free,0x10,512,0\n";
+    let imported = import(log);
+    let [seven, eight] = ["thread 7", "thread 8"].map(Some);
+    let expected = [(vec![], seven, Some(0)), (vec![], eight, Some(2)), (vec![], seven, Some(1_500_001))];
+    assert_eq!((places(&imported.trace), imported.left.len()), (expected.to_vec(), 0));
+    let alone = import(&log.replace("\n8,", "\n7,"));
+    assert!(alone.trace.details.has_times() && !alone.trace.details.has_labels());
+    let plain =
+        import_content(log.as_bytes(), &Options { without_details: true, ..Options::default() }).expect("a log");
+    let expected = [("times", 3), ("threads beside the first one: the trace is one sequence", 1)];
+    assert_eq!((left(&plain), plain.trace.details.is_empty()), (expected.to_vec(), true));
+}
+
 /// RMM has written handles with `0x`, in bare hexadecimal digits, and as `(nil)`.
 #[test]
 fn a_refused_request_of_rmm_is_kept_in_each_form_that_it_wrote() {
@@ -278,7 +345,8 @@ fn a_refused_request_of_rmm_is_kept_in_each_form_that_it_wrote() {
     ] {
         let text = format!(
             "{head}\n1,10:00:00:000001,allocate,{pointer},1024,{stream}\n\
-             1,10:00:00:000002,allocate,{other},2048,{stream}\n1,10:00:00:000003,allocate failure,{none},9999,{stream}\n\
+             1,10:00:00:000002,allocate,{other},2048,{stream}\n\
+             1,10:00:00:000003,allocate failure,{none},9999,{stream}\n\
              1,10:00:00:000004,free,{pointer},1024,{stream}\n"
         );
         let options = Options { refused: true, ..Options::default() };

@@ -109,12 +109,9 @@ fn lines_that_are_no_text_or_too_long_are_refused() {
 fn survives(content: &[u8]) {
     let limits = Limits { events: 200, streams: 5, text_bytes: 1 << 20, ..Limits::default() };
     for format in Format::ALL.map(Some).into_iter().chain([None]) {
-        for device in [None, Some(0), Some(1)] {
-            let Ok(imported) =
-                import_content(content, &Options { format, device, limits, refused: true, ..Options::default() })
-            else {
-                continue;
-            };
+        for (device, events) in [(None, None), (Some(0), Some(1..4)), (Some(1), None), (None, Some(2..u64::MAX))] {
+            let options = Options { format, device, events, limits, refused: true, ..Options::default() };
+            let Ok(imported) = import_content(content, &options) else { continue };
             let text = imported.trace.write_to(Vec::new()).expect("a valid trace is written");
             assert_eq!(Trace::parse(&text).expect("a valid trace"), imported.trace);
             assert!(imported.trace.events.len() <= 200);
