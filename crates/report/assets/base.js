@@ -56,15 +56,33 @@ function count(value) {
   return String(value).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
-/** Returns the numbers of a series, which is written as differences. */
+// The digit of each character code.
+const DIGITS = new Uint8Array(128);
+[..."ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"].forEach((letter, digit) => {
+  DIGITS[letter.charCodeAt(0)] = digit;
+});
+const FLAT = ".".charCodeAt(0);
+
+/** Returns the numbers of a series, which is written as `Series` in series.rs says. */
 function numbers(series) {
-  const all = new Float64Array(series.length);
+  const begin = series.indexOf(" ");
+  const unit = Number(series.slice(0, begin));
+  const all = [];
   let sum = 0;
-  for (let at = 0; at < series.length; at += 1) {
-    sum += series[at];
-    all[at] = sum;
+  for (let at = begin + 1; at < series.length;) {
+    const isFlat = series.charCodeAt(at) === FLAT;
+    if (isFlat) at += 1;
+    let value = 0;
+    let digit = 32;
+    for (let scale = 1; digit >= 32; scale *= 32) {
+      digit = DIGITS[series.charCodeAt(at)];
+      at += 1;
+      value += digit % 32 * scale;
+    }
+    if (!isFlat) sum += unit * Math.floor(value / 2) * (value % 2 ? -1 : 1);
+    for (let times = isFlat ? value : 1; times > 0; times -= 1) all.push(sum);
   }
-  return all;
+  return Float64Array.from(all);
 }
 
 function largest(list) {

@@ -14,22 +14,23 @@ const HEIGHT = 190;
 const STRIP = 28;
 const STRIPS = [["calls", "p3"], ["mapped", "away"], ["waits", "waiting"]];
 
-/** Returns the numbers of a run for the timeline. */
-function timelineOf(run) {
-  const mapped = numbers(run.mapped);
-  const columns = Object.fromEntries(Object.entries(run.columns).map(([name, series]) => [name, numbers(series)]));
+/** Returns the numbers of a run for the timeline. Runs share series, of which `known` has those that were read. */
+function timelineOf(program, run, known) {
+  const read = (series) => (known[series] ??= numbers(program.series[series]));
+  const mapped = read(run.mapped);
   return {
-    ...columns,
+    ...Object.fromEntries(Object.entries(run.columns).map(([name, series]) => [name, read(series)])),
     run,
-    at: numbers(run.at),
-    parts: run.parts.map(([name, series]) => [name, numbers(series)]),
+    at: read(run.at),
+    parts: run.parts.map(([name, series]) => [name, read(series)]),
     mapped: mapped.map((value, at) => value - (at ? mapped[at - 1] : 0)),
   };
 }
 
 /** Returns the section with the timeline. `cursor` tells and hears of the column under the cursor. */
 function timelineSection(program, cursor) {
-  const lines = program.runs.map(timelineOf);
+  const known = [];
+  const lines = program.runs.map((run) => timelineOf(program, run, known));
   const most = Math.max(1, ...lines.map((line) => largest(line.reserved_max)));
   const used = Object.keys(PARTS).filter((part) => lines.some((line) => partOf(line, part).some((value) => value > 0)));
   const strips = STRIPS.filter(([name]) => lines.some((line) => largest(line[name]) > 0));

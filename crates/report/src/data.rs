@@ -2,7 +2,7 @@
 
 use millpond::PinnedBy;
 use millpond_replay::{Fits, Pass, Replayed};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::columns::{Column, Extent};
 use crate::holders::Holders;
@@ -10,25 +10,10 @@ use crate::map::Row;
 use crate::owners::Block;
 use crate::sampler::{Moment, Refusal, Sampled};
 use crate::scout::{PassSeen, Scouted};
+use crate::series::Series;
 
-/// Numbers that are written as the differences of neighbours, the first as it is, because those are shorter.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Series(pub Vec<u64>);
-
-impl Serialize for Series {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let before = std::iter::once(0).chain(self.0.iter().copied());
-        serializer.collect_seq(self.0.iter().zip(before).map(|(&now, before)| now.wrapping_sub(before).cast_signed()))
-    }
-}
-
-impl FromIterator<u64> for Series {
-    fn from_iter<I: IntoIterator<Item = u64>>(numbers: I) -> Self {
-        Self(numbers.into_iter().collect())
-    }
-}
-
-/// One program, replayed under one policy or several.
+/// One program, replayed under one policy or several. A page writes the series of its runs once each, so they are not
+/// serialized with it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Program {
     /// Its name.
@@ -46,6 +31,7 @@ pub struct Program {
     /// Who holds memory when the most is live.
     pub holders: Holders,
     /// The replays, in the order of the policies.
+    #[serde(skip)]
     pub runs: Vec<Run>,
     /// Which policies fit, where a request was refused.
     pub fits: Option<FitsData>,
@@ -81,12 +67,16 @@ pub struct Run {
     /// The most that was reserved by the end of a pass over the most that was live by then, in the worst pass.
     pub life_ratio: f64,
     /// The timeline of the first pass.
+    #[serde(skip)]
     pub columns: ColumnSeries,
     /// The names of the parts of the waste ledger, and their bytes in each column behind its event with the most live.
+    #[serde(skip)]
     pub parts: Vec<(&'static str, Series)>,
     /// The events of those samples.
+    #[serde(skip)]
     pub at: Series,
     /// The mappings in windows that were made up to each of them.
+    #[serde(skip)]
     pub mapped: Series,
     /// The number of samples at which the second run, which made them, had reserved something else than the first.
     pub differs: usize,
@@ -101,7 +91,7 @@ pub struct Run {
 }
 
 /// The columns of a first pass, as lists.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default)]
 pub struct ColumnSeries {
     /// The least that was live.
     pub live_min: Series,
@@ -310,16 +300,5 @@ fn refusal_data(refusal: &Refusal, blocks: &[Block]) -> RefusalData {
         usable: report.largest_usable.as_ref().map(range),
         pins: pins.collect(),
         message: refusal.message.clone(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_series_is_written_as_differences() {
-        let series: Series = [5, 7, 7, 0, 1 << 40].into_iter().collect();
-        assert_eq!(serde_json::to_string(&series).expect("JSON"), "[5,2,0,-7,1099511627776]");
     }
 }

@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 
-use serde::Serialize;
-
 use crate::data::{Program, Run};
+use crate::shared::Data;
 use crate::text::{bytes, count, escaped};
 
 const FRAME: &str = include_str!("../assets/report.html");
@@ -19,12 +18,6 @@ const SCRIPTS: [&str; 6] = [
     include_str!("../assets/main.js"),
 ];
 
-/// What the script of a page reads.
-#[derive(Serialize)]
-struct Data<'a> {
-    programs: &'a [Program],
-}
-
 /// Makes the page about these programs. `conditions` says on what they were replayed, and how.
 ///
 /// # Panics
@@ -37,7 +30,7 @@ pub fn page(programs: &[Program], conditions: &str) -> String {
         [name] => name.to_owned(),
         _ => format!("{} programs", names.len()),
     };
-    let data = match serde_json::to_string(&Data { programs }) {
+    let data = match serde_json::to_string(&Data::new(programs)) {
         // In JSON this character is only in strings, and without it no tag begins.
         Ok(data) => data.replace('<', "\\u003c"),
         Err(error) => panic!("the data of a report has no JSON form: {error}"),
@@ -58,14 +51,14 @@ pub fn page(programs: &[Program], conditions: &str) -> String {
 fn fill(frame: &str, parts: &[(&str, String)]) -> String {
     let mut out = String::with_capacity(frame.len() + parts.iter().map(|(_, text)| text.len()).sum::<usize>());
     let mut rest = frame;
-    while let Some((before, behind)) = rest.split_once("{{") {
-        let (name, behind) = behind.split_once("}}").unwrap_or((behind, ""));
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (name, after) = after.split_once("}}").unwrap_or((after, ""));
         out.push_str(before);
         match parts.iter().find(|(part, _)| *part == name) {
             Some((_, text)) => out.push_str(text),
             None => panic!("the frame asks for {name}, which is not there"),
         }
-        rest = behind;
+        rest = after;
     }
     out + rest
 }

@@ -1,7 +1,7 @@
 //! The columns of a timeline: which events are in which.
 
-/// The most columns of a timeline.
-const COLUMNS_MAX: usize = 720;
+/// The most columns of a timeline: a few for each pixel of a wide panel, so that zooming in shows more.
+const COLUMNS_MAX: usize = 2880;
 
 /// The division of the events of a pass into columns of equal numbers of events, as far as they can be equal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn every_event_is_in_one_column_and_no_column_is_empty() {
-        for events in [1, 2, 719, 720, 721, 1439, 1441, 670_123] {
+        for events in [1, 2, 719, 2879, 2880, 2881, 5759, 5761, 670_123] {
             let spans = Spans::new(events);
             assert_eq!((spans.column(0), spans.column(events - 1)), (0, spans.columns() - 1));
             for column in 0..spans.columns() {

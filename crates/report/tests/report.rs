@@ -144,6 +144,27 @@ fn a_page_loads_nothing_and_no_label_is_markup() {
     assert_eq!(data["programs"][0]["name"], hostile);
 }
 
+/// What is live is the same under each policy, as long as none refuses a request.
+#[test]
+fn a_page_has_each_series_once() {
+    let (program, _) = report("streams", &Pattern::Streams.trace(0), None);
+    let page = millpond_report::page(std::slice::from_ref(&program), "");
+    let data = page.split_once("id=\"data\">").expect("data").1.split_once("</script>").expect("an end").0;
+    let data: serde_json::Value = serde_json::from_str(data).expect("JSON");
+    let (runs, series) = (&data["programs"][0]["runs"], data["programs"][0]["series"].as_array().expect("series"));
+    let text = |number: &serde_json::Value| series[number.as_u64().expect("a number") as usize].clone();
+    for (place, run) in program.runs.iter().enumerate() {
+        let columns = &runs[place]["columns"];
+        assert_eq!(columns["live_max"], runs[0]["columns"]["live_max"]);
+        assert_eq!(text(&columns["reserved_max"]), serde_json::to_value(&run.columns.reserved_max).expect("JSON"));
+        for (at, (name, part)) in run.parts.iter().enumerate() {
+            assert_eq!(runs[place]["parts"][at][0], *name);
+            assert_eq!(text(&runs[place]["parts"][at][1]), serde_json::to_value(part).expect("JSON"), "{name}");
+        }
+    }
+    assert!(series.iter().enumerate().all(|(at, one)| !series[..at].contains(one)), "no series is there twice");
+}
+
 #[test]
 fn plots_are_drawn_without_fonts_and_twice_the_same() {
     let (program, _) = report("streams & <more>", &Pattern::Streams.trace(0), None);
