@@ -137,11 +137,12 @@ function behind(title, build) {
   return fold;
 }
 
-/** Returns a table. Numbers are the cells of columns whose head begins with a space. */
-function table(heads, rows) {
+/** Returns a table. Numbers are the cells of columns whose head begins with a space. Heads may have words explained. */
+function table(heads, rows, attributes = {}) {
   const isNumber = heads.map((head) => head.startsWith(" "));
-  const head = heads.map((text, at) => make("th", { scope: "col", class: isNumber[at] && "n" }, text.trim()));
+  const head = heads.map((text, at) => make("th", { scope: "col", class: isNumber[at] && "n" },
+    ...explained(text.trim())));
   const cell = (value, at) => make(at ? "td" : "th", { scope: at ? null : "row", class: isNumber[at] && "n" }, value);
   const body = rows.map((row) => make("tr", {}, ...row.map(cell)));
-  return make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body));
+  return make("table", attributes, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body));
 }

@@ -6,15 +6,14 @@ function lifeSection(program) {
   const { runs } = program;
   const passes = runs[0].passes.length;
   const verdicts = make("ul", { class: "verdicts" }, ...runs.map((run) =>
-    make("li", {}, make("strong", {}, run.policy), ". ", run.verdict)));
+    make("li", {}, make("strong", {}, ...policyTerm(run.policy)), ". ", run.verdict)));
   const lead = passes > 1
-    ? "What each pass reserved, called and waited for, on one allocator. A program has settled when a pass calls the " +
-      "driver no more."
-    : "One pass was made; with more, this shows whether the program settles.";
+    ? explained("All passes run on one allocator. A program has settled once a [pass] makes no [driver calls].")
+    : "There was one pass. With more, this shows whether the program settles.";
   const parts = [verdicts];
   if (passes > 1) {
     const charts = [
-      ["reserved over live", (pass) => pass.reserved / Math.max(1, pass.live), (value) => value.toFixed(2)],
+      ["reserved / live", (pass) => pass.reserved / Math.max(1, pass.live), (value) => value.toFixed(2)],
       ["driver calls", (pass) => pass.calls, (value) => count(Math.round(value))],
       ["waits", (pass) => pass.waits + pass.stalls, (value) => count(Math.round(value))],
     ].filter(([, value]) => runs.some((run) => run.passes.some((pass) => value(pass) > 0)));
@@ -23,10 +22,10 @@ function lifeSection(program) {
   const pins = runs.filter((run) => run.passes.some((pass) => pass.pinned.bytes > 0));
   if (pins.length) {
     parts.push(make("h3", { style: "margin-top: 28px" },
-      "Freed memory that work in flight pins, by stream, in the last pass"),
+      ...explained("Freed memory [pinned] by work in flight in the last pass")),
       make("div", { class: "pins" }, ...pins.map(pinned)),
-      make("p", { class: "note" }, "The most of 24 moments of the pass. " +
-        "Memory that waits for several streams counts for each."));
+      make("p", { class: "note" }, "The largest value of 24 moments of the pass. Memory that waits for several " +
+        "streams counts for each of them."));
   }
   parts.push(behind("Table of the passes", () => lifeTable(runs)));
   return section("life", "Pass by pass", lead, ...parts);
@@ -39,9 +38,9 @@ function lifeChart(runs, title, value, format) {
   const passes = lists[0].length;
   const x = (pass) => left + pass * (width - left - right) / (passes - 1);
   const y = (number) => height - bottom - number / most * (height - top - bottom);
-  const told = runs.map((run, at) => `${run.policy}: ${lists[at].map(format).join(", ")}`).join("; ");
+  const said = runs.map((run, at) => `${run.policy}: ${lists[at].map(format).join(", ")}`).join("; ");
   const picture = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img",
-    "aria-label": `${title} by pass. ${told}` });
+    "aria-label": `${title} by pass. ${said}` });
   for (const number of [0, most]) {
     picture.append(draw("line", { class: "axis", x1: left, x2: width - right, y1: y(number), y2: y(number) }),
       draw("text", { x: left - 8, y: y(number) + 4, "text-anchor": "end" }, number ? format(number) : "0"));
@@ -82,15 +81,14 @@ function pinned(run) {
     make("i", { style: `width: ${100 * own / most}%; background: var(--guarded)` }));
   const rows = pins.streams.filter(([, waiting, own]) => waiting + own > 0).map(([stream, waiting, own]) =>
     [`stream ${stream}`, bytes(waiting), bytes(own), bar(waiting, own)]);
-  const list = table(["", " waits for it", " its own, free", ""], rows);
+  const list = table(["", " [waits for it|waiting]", " its own, free", ""], rows);
   for (const row of list.querySelectorAll("tr")) row.lastElementChild.classList.add("share");
   return make("div", {}, make("h3", {}, `${run.policy}: ${bytes(pins.bytes)}`), list);
 }
 
 function lifeTable(runs) {
-  const heads = ["pass", "policy", " peak live", " peak reserved", " ratio", " driver calls", " driver time",
-    " stream waits",
-    " host waits", " refused", " pinned"];
+  const heads = ["pass", "policy", " peak live", " peak reserved", " reserved / live", " driver calls", " driver time",
+    " stream waits", " host waits", " refused", " [pinned]"];
   const time = (micros) => (micros < 1000 ? `${micros} us` : `${(micros / 1000).toFixed(1)} ms`);
   const rows = runs[0].passes.flatMap((_, at) => runs.flatMap((run) => {
     const pass = run.passes[at];

@@ -61,6 +61,9 @@ function chooseTheme() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 }
 
+explainHeads();
+showMeanings();
+document.querySelector("footer").before(...glossary());
 chooseTheme();
 choosePrograms();
 show(programs[0]);

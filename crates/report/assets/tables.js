@@ -14,13 +14,18 @@ function holdersSection(program) {
     const sum = holders.other_bytes;
     rows.push(["other sizes", count(holders.other_blocks), "", "", bytes(sum), percent(sum), share(sum)]);
   }
-  const list = table(["size of each", " blocks", "lives", " first at event", " together", " share", ""], rows);
+  const heads = ["size of each", " blocks", "lives", " first at event", " together", " share", ""];
+  const list = table(heads, rows, { class: "holders" });
   for (const row of list.querySelectorAll("tr")) row.lastElementChild.classList.add("share");
-  list.style.width = "100%";
-  const lead = `When the most is live, behind event ${count(holders.at + 1)}: ${bytes(holders.live)} in ` +
-    `${count(holders.blocks)} blocks, by size and by how long they live. No policy changes this.`;
-  return section("holders", "Who holds memory", lead, make("div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": "Who holds memory" }, list));
+  const lead = explained(`The most memory is [live] after event ${count(holders.at + 1)}: ${bytes(holders.live)} in ` +
+    `${count(holders.blocks)} blocks. They are listed by size and by how long they live. Every policy has the ` +
+    "same ones.");
+  return section("holders", "Who holds memory", lead, boxed("Who holds memory", list));
+}
+
+/** Returns a box in which what is too wide scrolls. */
+function boxed(title, content) {
+  return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title }, content);
 }
 
 function refusals(program) {
@@ -30,16 +35,16 @@ function refusals(program) {
 
 function fitsSection(fits) {
   const rows = fits.policies.map(([policy, refused, reserved]) =>
-    [policy, refused ? count(refused) : "none", bytes(reserved), refused ? "no" : "yes"]);
-  const list = table(["policy", " refused requests", " reserved at most", "fits"], rows);
-  return section("fits", "Which policy would have fitted", fits.sentence, make("div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": "Which policy would have fitted" }, list));
+    [policyTerm(policy), refused ? count(refused) : "none", bytes(reserved), refused ? "no" : "yes"]);
+  const list = table(["policy", " [refused]", " peak [reserved]", "fits"], rows);
+  return section("fits", "Which policy would have fitted", fits.sentence,
+    boxed("Which policy would have fitted", list));
 }
 
 function refusal(run, program, id) {
-  const told = run.refusal;
+  const { refusal: seen } = run;
   const names = run.parts.map(([name]) => name);
-  const most = Math.max(told.limit, told.reserved, told.requested);
+  const most = Math.max(seen.limit, seen.reserved, seen.requested);
   const wide = (value) => `${(100 * value / most).toFixed(3)}%`;
   const piece = (value, tint) => (value > 0
     ? make("i", { style: `width: ${wide(value)}; min-width: 2px; background: var(--${tint})` }) : null);
@@ -47,37 +52,37 @@ function refusal(run, program, id) {
     make("div", {}, name, make("small", {}, note)),
     make("div", { class: "bar", role: "img", "aria-label": `${name}: ${note}` }, ...pieces),
   ];
-  const stack = names.map((name, at) => piece(told.parts[at], name));
-  const left = Math.max(0, told.limit - told.reserved);
+  const stack = names.map((name, at) => piece(seen.parts[at], name));
+  const left = Math.max(0, seen.limit - seen.reserved);
   const rows = [
-    line("reserved", `${bytes(told.reserved)} of ${bytes(told.limit)} that may be`, ...stack, piece(left, "idle")),
-    line("free, in all", bytes(told.free), piece(told.free, "ready")),
-    line("the request", `${bytes(told.requested)} on stream ${told.stream}`, piece(told.requested, "refused")),
+    line("reserved", `${bytes(seen.reserved)} of a limit of ${bytes(seen.limit)}`, ...stack, piece(left, "idle")),
+    line("free in total", bytes(seen.free), piece(seen.free, "ready")),
+    line("the request", `${bytes(seen.requested)} on stream ${seen.stream}`, piece(seen.requested, "refused")),
   ];
-  if (told.hole) {
-    const [stream, size] = told.hole;
-    const pin = (before) => told.pins.filter((pin) => pin.before === before).map((pin) =>
+  if (seen.hole) {
+    const [stream, size] = seen.hole;
+    const pin = (before) => seen.pins.filter((pin) => pin.before === before).map((pin) =>
       piece(Math.max(pin.bytes, most / 400), pin.waiting ? "waiting" : "live"));
     rows.push(line("largest hole", `${bytes(size)} on stream ${stream}`, ...pin(true), piece(size, "ready"),
       ...pin(false)));
   }
   const part = section(id, `Why ${run.policy} refused a request`,
-    refusalText(told, program), make("div", { class: "oom" }, ...rows.flat()));
-  const keys = names.flatMap((name, at) => (told.parts[at] > 0 ? [make("li", {}, key(name), name)] : []));
+    refusalText(seen, program), make("div", { class: "oom" }, ...rows.flat()));
+  const keys = names.flatMap((name, at) => (seen.parts[at] > 0 ? [make("li", {}, key(name), term(name))] : []));
   part.append(make("ul", { class: "keys" }, ...keys, make("li", {}, key("idle"), "not reserved")),
-    make("details", {}, make("summary", {}, "The error, as the program sees it"), make("pre", {}, told.message)));
+    make("details", {}, make("summary", {}, "The error, as the program sees it"), make("pre", {}, seen.message)));
   return part;
 }
 
-function refusalText(told, program) {
-  let text = `At event ${count(told.at + 1)} of ${count(program.events)}, for the first time: ` +
-    `${bytes(told.requested)} were asked for, and ${bytes(told.free)} are free in all`;
-  text += told.hole ? `; the largest piece has ${bytes(told.hole[1])}.` : ".";
-  const more = told.limit - told.reserved;
-  text += more > 0 ? ` Another ${bytes(more)} may still be reserved.` : " No more may be reserved.";
-  if (!told.hole) return text;
-  const pin = (pin) => `a block of ${bytes(pin.bytes)} ${pin.before ? "before" : "behind"} it` +
+function refusalText(seen, program) {
+  let text = `Event ${count(seen.at + 1)} of ${count(program.events)} is the first refused request. It asks for ` +
+    `${bytes(seen.requested)}; ${bytes(seen.free)} are free in total`;
+  text += seen.hole ? `, and the largest piece has ${bytes(seen.hole[1])}.` : ".";
+  const more = seen.limit - seen.reserved;
+  text += more > 0 ? ` Another ${bytes(more)} may be reserved.` : " No more may be reserved.";
+  if (!seen.hole || !seen.pins.length) return text;
+  const pin = (pin) => `a block of ${bytes(pin.bytes)} ${pin.before ? "before" : "after"} it` +
     (pin.waiting ? ", which is freed and waits for the device" : ", which is in use") +
-    (pin.born == null ? "" : ` (allocated at event ${count(pin.born + 1)}, lives: ${pin.lifetime})`);
-  return told.pins.length ? `${text} What keeps that piece from being larger: ${told.pins.map(pin).join("; ")}.` : text;
+    (pin.born == null ? "" : ` (allocated at event ${count(pin.born + 1)}, lives ${pin.lifetime})`);
+  return `${text} That piece is bounded by ${seen.pins.map(pin).join(" and ")}.`;
 }

@@ -92,7 +92,7 @@ function readoutTable(lines, used, column, program) {
   const row = (name, values, attributes = {}) => make("tr", attributes, make("th", { scope: "row" }, ...name),
     ...values.map((value) => make("td", { class: "n" }, value)));
   const rows = [...used].reverse().map((part) =>
-    row([key(part), part], lines.map((line) => bytes(partOf(line, part)[column])), { title: PARTS[part] }));
+    row([key(part), term(part)], lines.map((line) => bytes(partOf(line, part)[column]))));
   const sum = lines.map((line) => bytes(line.parts.reduce((sum, [, values]) => sum + values[column], 0)));
   const least = lines.map((line) => bytes(line.live_min[column]));
   const extra = STRIPS.filter(([name]) => lines.some((line) => largest(line[name]) > 0)).map(([name, tint]) =>

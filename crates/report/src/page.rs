@@ -9,8 +9,9 @@ use crate::text::{bytes, count, escaped};
 const FRAME: &str = include_str!("../assets/report.html");
 const STYLE: &str = include_str!("../assets/report.css");
 /// The scripts, in order: a later one uses what is in those before it.
-const SCRIPTS: [&str; 6] = [
+const SCRIPTS: [&str; 7] = [
     include_str!("../assets/base.js"),
+    include_str!("../assets/glossary.js"),
     include_str!("../assets/timeline.js"),
     include_str!("../assets/map.js"),
     include_str!("../assets/life.js"),
@@ -65,14 +66,14 @@ fn fill(frame: &str, parts: &[(&str, String)]) -> String {
 
 /// The heads of the table of numbers, each with what it means.
 const HEADS: [(&str, &str); 8] = [
-    ("peak live", "the most bytes that were requested and not freed, first pass"),
-    ("peak reserved", "the most bytes that were taken from the driver, first pass"),
-    ("reserved / live", "peak reserved over peak live of the first pass; 1 at best"),
-    ("over all passes", "reserved over live by the end of a pass, behind the pass where that is worst"),
-    ("driver calls", "calls of the driver, first pass"),
-    ("last pass", "calls of the driver in the last pass; none if the program has settled"),
-    ("waits", "waits of streams for each other and of the host, all passes"),
-    ("refused", "requests refused for lack of memory, all passes"),
+    ("peak live", "The most bytes in use at one time of the first pass."),
+    ("peak reserved", "The most bytes taken from the driver at one time of the first pass."),
+    ("reserved / live", "Peak reserved divided by peak live, first pass. The best is 1."),
+    ("over all passes", "Peak reserved so far divided by peak live so far, after the worst pass."),
+    ("driver calls", "Calls of the driver in the first pass."),
+    ("last pass", "Calls of the driver in the last pass. There are none once the program has settled."),
+    ("waits", "Waits of the host, and of streams for each other, in all passes."),
+    ("refused", "Requests that failed for lack of memory, in all passes."),
 ];
 
 /// Returns the table of the numbers that matter.

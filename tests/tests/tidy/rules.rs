@@ -171,6 +171,11 @@ fn one_vocabulary() {
 }
 
 #[test]
+fn the_report_page_explains_words_as_the_glossary_does() {
+    holds(tidy::explained_words);
+}
+
+#[test]
 fn every_crate_has_a_page() {
     holds(tidy::crates_have_readmes);
 }
