@@ -24,6 +24,8 @@ pub struct Program {
     pub events: usize,
     /// The columns of the timeline.
     pub columns: usize,
+    /// The times at which the columns begin and the last one ends, as [`micros`](crate::micros) returns them.
+    pub micros: Option<Series>,
     /// The bytes of a cell of the map.
     pub cell: u64,
     /// The moments of the map, of all runs: their events, and why they were chosen.

@@ -15,6 +15,7 @@ mod series;
 mod shared;
 mod spans;
 pub mod text;
+mod times;
 mod verdict;
 
 pub use columns::{Column, Extent};
@@ -30,3 +31,4 @@ pub use sampler::{Agenda, Chosen, Moment, Refusal, Sample, Sampled, Sampler, mom
 pub use scout::{PassSeen, Peak, Scout, Scouted};
 pub use series::Series;
 pub use spans::Spans;
+pub use times::micros;

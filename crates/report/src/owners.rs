@@ -44,19 +44,24 @@ pub struct Block {
     pub lifetime: Lifetime,
 }
 
-/// Returns the blocks of a trace, by number. Events are counted as a replay counts them: a free that the device was not
-/// done with is part of its completion.
-pub fn blocks(trace: &Trace) -> Vec<Block> {
+/// Returns the events that a replay counts, each with its number in the trace: a free that the device was not done with
+/// is part of its completion.
+pub(crate) fn replayed(trace: &Trace) -> impl Iterator<Item = (usize, &Event)> {
     let mut completes = vec![false; trace.allocations()];
     for event in &trace.events {
         if let Event::Complete { id } = *event {
             completes[id as usize] = true;
         }
     }
-    let is_left_out = |event: &Event| matches!(*event, Event::Free { id } if completes[id as usize]);
-    let mut blocks = Vec::with_capacity(completes.len());
+    let is_left_out = move |event: &Event| matches!(*event, Event::Free { id } if completes[id as usize]);
+    trace.events.iter().enumerate().filter(move |(_, event)| !is_left_out(event))
+}
+
+/// Returns the blocks of a trace, by number. Events are counted as a replay counts them.
+pub fn blocks(trace: &Trace) -> Vec<Block> {
+    let mut blocks = Vec::with_capacity(trace.allocations());
     let mut events = 0;
-    for event in trace.events.iter().filter(|event| !is_left_out(event)) {
+    for (_, event) in replayed(trace) {
         match *event {
             Event::Allocate { bytes, .. } => {
                 blocks.push(Block { bytes, born: events, died: None, lifetime: Lifetime::ToTheEnd });

@@ -9,9 +9,11 @@ use crate::text::{bytes, count, escaped};
 const FRAME: &str = include_str!("../assets/report.html");
 const STYLE: &str = include_str!("../assets/report.css");
 /// The scripts, in order: a later one uses what is in those before it.
-const SCRIPTS: [&str; 7] = [
+const SCRIPTS: [&str; 9] = [
     include_str!("../assets/base.js"),
     include_str!("../assets/glossary.js"),
+    include_str!("../assets/axis.js"),
+    include_str!("../assets/zoom.js"),
     include_str!("../assets/timeline.js"),
     include_str!("../assets/map.js"),
     include_str!("../assets/life.js"),

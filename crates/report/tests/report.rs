@@ -50,6 +50,7 @@ fn report(name: &str, trace: &Trace, limit: Option<u64>) -> (Program, Vec<(Scout
         facts: vec![("program".into(), name.into())],
         events: replay.events(),
         columns: all[0].0.spans.columns(),
+        micros: millpond_report::micros(trace, all[0].0.spans),
         cell: scale.cell_bytes,
         moments,
         holders: Holders::of(&blocks, replay.events()),

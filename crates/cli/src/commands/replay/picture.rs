@@ -156,6 +156,7 @@ impl<'a> Pictures<'a> {
             facts: facts(trace, &replay),
             events: replay.events(),
             columns: scouted.first().map_or(0, |(_, seen)| seen.spans.columns()),
+            micros: scouted.first().and_then(|(_, seen)| report::micros(trace, seen.spans)),
             cell: scale.cell_bytes,
             moments,
             holders: Holders::of(&blocks, replay.events()),
