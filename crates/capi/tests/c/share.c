@@ -179,7 +179,7 @@ static void refusals(char *block) {
     FAILS(core->open_shared(0, NULL, 1, &address), MILLPOND_BAD_ARGUMENT, "`pages`");
     FAILS(core->open_shared(0, &none, 0, &address), MILLPOND_BAD_ARGUMENT, "0 pages");
     FAILS(core->open_shared(0, &none, 1, NULL), MILLPOND_BAD_ARGUMENT, "`out`");
-    FAILS(core->open_shared(0, &none, 1, &address), MILLPOND_BAD_ARGUMENT, "the file descriptor 0 is no page");
+    FAILS(core->open_shared(0, &none, 1, &address), MILLPOND_BAD_ARGUMENT, "the file descriptor 0 is not a page");
     none.descriptor = -1;
     FAILS(core->open_shared(0, &none, 1, &address), MILLPOND_BAD_ARGUMENT, "-1 is no file descriptor");
     OK(core->close_shared(NULL));
