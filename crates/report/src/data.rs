@@ -37,6 +37,8 @@ pub struct Program {
     pub runs: Vec<Run>,
     /// Which policies fit, where a request was refused.
     pub fits: Option<FitsData>,
+    /// What became of it, in a sentence or two; what can be typed is between backticks.
+    pub headline: String,
 }
 
 /// Which policies fit a program within its limit.

@@ -2,6 +2,7 @@
 
 mod columns;
 mod data;
+mod headline;
 mod holders;
 mod map;
 mod owners;
@@ -20,6 +21,7 @@ mod verdict;
 
 pub use columns::{Column, Extent};
 pub use data::{ColumnSeries, FitsData, MomentData, PassData, PinData, Pinned, Program, RefusalData, Run};
+pub use headline::{Enough, Headline};
 pub use holders::{Group, Holders};
 pub use map::{Map, Row, Scale};
 pub use owners::{Block, Lifetime, blocks};

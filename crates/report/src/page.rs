@@ -7,7 +7,7 @@ use crate::shared::Data;
 use crate::text::{bytes, count, escaped};
 
 const FRAME: &str = include_str!("../assets/report.html");
-const STYLE: &str = include_str!("../assets/report.css");
+const STYLES: [&str; 2] = [include_str!("../assets/report.css"), include_str!("../assets/who.css")];
 /// The scripts, in order: a later one uses what is in those before it.
 const SCRIPTS: [&str; 9] = [
     include_str!("../assets/base.js"),
@@ -41,9 +41,10 @@ pub fn page(programs: &[Program], conditions: &str) -> String {
     let parts = [
         ("title", escaped(&title)),
         ("conditions", escaped(conditions)),
+        ("headlines", headlines(programs)),
         ("overview", overview(programs)),
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
-        ("style", STYLE.to_owned()),
+        ("style", STYLES.concat()),
         ("script", SCRIPTS.concat()),
         ("data", data),
     ];
@@ -64,6 +65,29 @@ fn fill(frame: &str, parts: &[(&str, String)]) -> String {
         rest = after;
     }
     out + rest
+}
+
+/// Returns the sentences that the page opens with: one paragraph, or a list where there are several programs.
+fn headlines(programs: &[Program]) -> String {
+    match programs {
+        [program] => format!("<p class=\"headline\">{}</p>", typed(&program.headline)),
+        _ => {
+            let item = |program: &Program| {
+                format!("<li><strong>{}</strong>: {}</li>", escaped(&program.name), typed(&program.headline))
+            };
+            format!("<ul class=\"headline\">{}</ul>", programs.iter().map(item).collect::<String>())
+        }
+    }
+}
+
+/// Returns a text as HTML, with what is between backticks as what can be typed.
+fn typed(text: &str) -> String {
+    let mut html = String::with_capacity(text.len());
+    for (place, part) in text.split('`').enumerate() {
+        let part = escaped(part);
+        if place % 2 == 0 { html += &part } else { html += &format!("<code>{part}</code>") }
+    }
+    html
 }
 
 /// The heads of the table of numbers, each with what it means.

@@ -56,6 +56,7 @@ fn report(name: &str, trace: &Trace, limit: Option<u64>) -> (Program, Vec<(Scout
         holders: Holders::of(&blocks, replay.events()),
         runs,
         fits: None,
+        headline: String::new(),
     };
     (program, all)
 }
@@ -164,6 +165,18 @@ fn a_page_has_each_series_once() {
         }
     }
     assert!(series.iter().enumerate().all(|(at, one)| !series[..at].contains(one)), "no series is there twice");
+}
+
+#[test]
+fn a_page_opens_with_the_headlines_of_its_programs() {
+    let trace = Trace::parse(b"a 0 1000000 0\nf 0\n").expect("a trace");
+    let (program, _) = report("<p>", &trace, None);
+    let program = Program { headline: "It is <so>: `a=\"b\"` fits.".into(), ..program };
+    let page = millpond_report::page(std::slice::from_ref(&program), "");
+    let sentence = "It is &lt;so&gt;: <code>a=&quot;b&quot;</code> fits.";
+    assert!(page.contains(&format!("<p class=\"headline\">{sentence}</p>")));
+    let page = millpond_report::page(&[program.clone(), program], "");
+    assert_eq!(page.matches(&format!("<li><strong>&lt;p&gt;</strong>: {sentence}</li>")).count(), 2);
 }
 
 #[test]

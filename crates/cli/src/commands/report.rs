@@ -108,6 +108,11 @@ pub(crate) fn run(args: &ReportArgs, output: &mut Output) -> Result<(), Failure>
             output.text(&format!("{} ({})\n", shown(&file.file), millpond_report::text::bytes(file.bytes)));
         }
     }
+    if !output.is_json() {
+        for headline in drawn.headlines {
+            output.text(&format!("{headline}\n"));
+        }
+    }
     if args.allow_oom { Ok(()) } else { refused(drawn.refused) }
 }
 

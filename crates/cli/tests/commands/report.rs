@@ -91,6 +91,29 @@ fn a_refusal_is_in_the_page() {
 }
 
 #[test]
+fn a_report_opens_with_what_became_of_the_program() {
+    let folder = Folder::new("report-headline");
+    let page = folder.path("page.html");
+    let limited = run(&["report", "--passes", "0", "--limit", "1.04x", &trace("gnn"), "-o", &page, "--allow-oom"]);
+    let (_, told) = limited.stdout.split_once('\n').expect("a line after that of the file");
+    assert!(told.starts_with("PyTorch's default allocator (`classic`) runs out of memory at event "), "{told}");
+    assert!(told.contains("`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` fits, with ") || told.contains("paged"));
+    assert_eq!(data(&read(&page))["programs"][0]["headline"], told.trim_end());
+    let first = "<p class=\"headline\">PyTorch&#39;s default allocator (<code>classic</code>) runs out of memory";
+    assert!(read(&page).contains(first));
+
+    let programs = ["report", "--passes", "0", "--pattern", "streams", "--pattern", "many_streams", "-o", &page];
+    let told = run(&programs).stdout;
+    for name in ["streams", "many_streams"] {
+        let sentence = format!("\n{name}: PyTorch's default allocator (`classic`) reserves ");
+        assert!(told.contains(&sentence) && told.contains(" more than this program ever uses at once ("), "{told}");
+        assert!(read(&page).contains(&format!("<li><strong>{name}</strong>: ")), "{name}");
+    }
+    let json = run(&[&programs[..], &["--format", "json"]].concat()).json();
+    assert_eq!(json.len(), 1, "the sentence is in the page");
+}
+
+#[test]
 fn plots_as_png_take_a_build_with_that_feature() {
     let folder = Folder::new("report-png");
     let (page, plots) = (folder.path("page.html"), folder.path("plots"));

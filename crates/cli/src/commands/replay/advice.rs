@@ -6,6 +6,7 @@
 use millpond::settings::Settings;
 use millpond::text::format_bytes;
 use millpond_replay::{Fit, Replay};
+use millpond_report::Enough;
 
 use super::{Program, ReplayArgs, Run, variant};
 use crate::devices::Target;
@@ -32,8 +33,8 @@ pub(super) fn without_advice(message: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Returns a sentence with a limit that a program fits in under settings under which it was refused a request within
-/// the limit that was given. It was replayed within that limit. `None` where there was no limit, the device has not
+/// Returns a limit that a program fits in under settings under which it was refused a request within the limit that
+/// was given. It was replayed within that limit. `None` where there was no limit, the device has not
 /// got enough, or one replay says nothing of the next.
 ///
 /// # Errors
@@ -45,7 +46,7 @@ pub(super) fn larger_limit(
     program: &Program,
     settings: &Settings,
     progress: &Progress,
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<Enough>, Failure> {
     if !args.repeats() {
         return Ok(None);
     }
@@ -86,8 +87,14 @@ pub(super) fn larger_limit(
     if interrupt::is_pressed() {
         return Ok(None);
     }
-    let more = format_bytes((enough * MIB).saturating_sub(given));
-    Ok(Some(format!("{name} under {policy}: fits with --limit {enough}MiB, {more} more, as a replay shows")))
+    Ok(Some(Enough { policy, limit_mib: enough, more: (enough * MIB).saturating_sub(given) }))
+}
+
+/// Returns the sentence about such a limit.
+pub(super) fn told(name: &str, enough: &Enough) -> String {
+    let Enough { policy, limit_mib, more } = enough;
+    let more = format_bytes(*more);
+    format!("{name} under {policy}: fits with --limit {limit_mib}MiB, {more} more, as a replay shows")
 }
 
 #[cfg(test)]

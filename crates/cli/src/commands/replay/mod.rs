@@ -24,6 +24,7 @@ use millpond::settings::Settings;
 use millpond::text::with_causes;
 use millpond_any::{AnyAllocator, AnyDevice, AnyStream, DriverError};
 use millpond_replay::{CheckError, Fills, Fit, Fits, Flight, HeldFor, Life, Replay, Replayed, Sharing, Timed, Until};
+use millpond_report::Enough;
 
 pub(crate) use self::input::{PatternChoice, Refused, Source, built_in, pattern_help, read_trace, sources};
 use self::life::InFlight;
@@ -144,12 +145,15 @@ pub(crate) fn draw(args: &ReplayArgs, output: &mut Output) -> Result<Drawn, Fail
     }
     drop(progress);
     let refused = pictures.refused();
-    Ok(Drawn { written: pictures.finish()?, refused })
+    let headlines = pictures.headlines();
+    Ok(Drawn { written: pictures.finish()?, headlines, refused })
 }
 
 /// The result of drawing pictures alone.
 pub(crate) struct Drawn {
     pub(crate) written: Vec<Written>,
+    /// What became of each program, in a sentence or two.
+    pub(crate) headlines: Vec<String>,
     /// How many allocations were refused.
     pub(crate) refused: u64,
 }
@@ -245,20 +249,22 @@ fn tell_fits(name: &str, fits: Option<&Fits>) {
     }
 }
 
-/// Reports a limit that fits, for each of the settings under which a request was refused.
+/// Reports a limit that fits, for each of the settings under which a request was refused. Returns those limits.
 fn tell_limits(
     args: &ReplayArgs,
     target: &Target,
     program: &Program,
     seen: &[Fit],
     progress: &Progress,
-) -> Result<(), Failure> {
+) -> Result<Vec<Enough>, Failure> {
+    let mut limits = Vec::new();
     for refusing in seen.iter().filter(|fit| !fit.fits()) {
         if let Some(limit) = advice::larger_limit(args, target, program, &refusing.settings, progress)? {
-            progress.aside(|| tell(&format!("note: {limit}")));
+            progress.aside(|| tell(&format!("note: {}", advice::told(&program.name, &limit))));
+            limits.push(limit);
         }
     }
-    Ok(())
+    Ok(limits)
 }
 
 /// Returns whether the device has virtual memory.

@@ -9,7 +9,7 @@ use millpond_any::{AnyAllocator, AnyDevice, AnyStream};
 use millpond_replay::{Life, Replay, Until};
 use millpond_report as report;
 use millpond_report::text::{bytes, count};
-use millpond_report::{Agenda, Block, Holders, Sampled, Sampler, Scale, Scout, Scouted};
+use millpond_report::{Agenda, Block, Headline, Holders, Sampled, Sampler, Scale, Scout, Scouted};
 use millpond_trace::{Trace, printable};
 
 use super::{Done, Program, ReplayArgs, Run, advice, explain, fits, from_check, tell_fits, tell_limits, variant};
@@ -127,10 +127,11 @@ impl<'a> Pictures<'a> {
         }
         let seen = fits::seen(variants.iter().zip(scouted.iter().map(|(replayed, _)| replayed)));
         let fits = fits::which(self.args, target, program, seen.clone(), progress)?;
+        let mut enough = Vec::new();
         if self.is_alone {
             progress.aside(|| tell_fits(name, fits.as_ref()));
             if !self.args.allow_oom {
-                tell_limits(self.args, target, program, &seen, progress)?;
+                enough = tell_limits(self.args, target, program, &seen, progress)?;
             }
         }
         let scale = Scale::new(scouted.iter().map(|(_, seen)| seen.most_reserved.bytes).max().unwrap_or(0));
@@ -151,6 +152,7 @@ impl<'a> Pictures<'a> {
             }
             runs.push(run);
         }
+        let headline = Headline { settings: variants, runs: &runs, fits: fits.as_ref(), enough: &enough }.text();
         self.programs.push(report::Program {
             name: name.clone(),
             facts: facts(trace, &replay),
@@ -162,6 +164,7 @@ impl<'a> Pictures<'a> {
             holders: Holders::of(&blocks, replay.events()),
             runs,
             fits: fits.as_ref().map(report::FitsData::from),
+            headline,
         });
         Ok(())
     }
@@ -169,6 +172,15 @@ impl<'a> Pictures<'a> {
     /// Returns how many allocations were refused so far.
     pub(super) fn refused(&self) -> u64 {
         self.refused
+    }
+
+    /// Returns what became of each program so far, with its name where there are several.
+    pub(super) fn headlines(&self) -> Vec<String> {
+        let told = |program: &report::Program| match self.programs.len() {
+            1 => program.headline.clone(),
+            _ => format!("{}: {}", printable(&program.name), program.headline),
+        };
+        self.programs.iter().map(told).collect()
     }
 
     /// Writes the files. Returns what was written.
