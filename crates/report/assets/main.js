@@ -22,8 +22,10 @@ function show(program) {
     facts,
     timelineSection(program, cursor),
     ...refusals(program),
+    ...(hasOrigins(program) ? [whoSection(program)] : []),
     mapSection(program, cursor),
     lifeSection(program),
+    ...(hasOrigins(program) ? [] : [whoSection(program)]),
     holdersSection(program),
   );
   redraw();

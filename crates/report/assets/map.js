@@ -59,7 +59,8 @@ function mapSection(program, cursor) {
   const controls = make("div", { class: "controls" }, by, make("div", { class: "jumps" },
     ...jumps.map(([, jump]) => jump)));
   const how = "The moments are the peaks, which the buttons name, and others at equal distances; nothing between two " +
-    "moments is shown.";
+    "moments is shown. Point at a cell, tap it or move there with the arrow keys to see what lies there. At the " +
+    "peaks this names the larger blocks one by one.";
   choose("state");
   const part = section("map", "Map of memory", lead, controls, output, slider, keys,
     make("div", { class: "map" }, ...maps.map((map) => map.element)), make("p", { class: "note" }, how),
@@ -146,18 +147,52 @@ function layOut(program, rows, width, place) {
 }
 
 function mapOf(program, run, state) {
-  const canvas = make("canvas", { role: "img" });
+  const canvas = make("canvas", { role: "application", tabindex: "0", "aria-roledescription": "map of memory" });
   const note = make("span", {});
-  const pointed = make("p", { class: "note pointed", "aria-hidden": "true" });
+  const pointed = make("p", { class: "note pointed" });
   const element = make("div", { class: "panel" }, make("h3", {}, run.policy, note), canvas, pointed);
   let boxes = [];
-  canvas.addEventListener("pointermove", (event) => {
+  let stops = null;
+  let at = -1;
+  const point = (stop) => {
+    if (stop === at) return;
+    at = stop;
+    pointed.replaceChildren(...(at < 0 ? [] : toldAt(program, stops[at])));
+    paint();
+  };
+  const pointTo = (event) => {
     const frame = canvas.getBoundingClientRect();
-    const [x, y] = [event.clientX - frame.left, event.clientY - frame.top];
-    const box = boxes.find((box) => x >= box.x && x < box.x + box.width && y >= box.y - 1 && y < box.y + ROW + 1);
-    pointed.textContent = box ? told(box) : "";
+    stops ??= stopsOf(program, boxes);
+    point(stopAt(stops, event.clientX - frame.left, event.clientY - frame.top));
+  };
+  canvas.addEventListener("pointermove", (event) => { if (event.pointerType !== "touch") pointTo(event); });
+  canvas.addEventListener("click", pointTo);
+  canvas.addEventListener("pointerleave", (event) => {
+    if (event.pointerType !== "touch" && document.activeElement !== canvas) point(-1);
   });
-  canvas.addEventListener("pointerleave", () => { pointed.textContent = ""; });
+  canvas.addEventListener("blur", () => {
+    pointed.removeAttribute("aria-live");
+    point(-1);
+  });
+  canvas.addEventListener("keydown", (event) => {
+    stops ??= stopsOf(program, boxes);
+    const last = stops.length - 1;
+    const moves = {
+      ArrowRight: () => Math.min(last, at + 1),
+      ArrowLeft: () => Math.max(0, at - 1),
+      ArrowDown: () => (at < 0 ? 0 : stopBeyond(stops, at, 1)),
+      ArrowUp: () => (at < 0 ? 0 : stopBeyond(stops, at, -1)),
+      Home: () => 0,
+      End: () => last,
+      Escape: () => -1,
+    };
+    if (!moves[event.key] || last < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    // What the pointer passes over is not read aloud.
+    pointed.setAttribute("aria-live", "polite");
+    point(moves[event.key]());
+  });
+  let [painted, paintedWidth] = [null, 0];
   let known = [0, 0];
   const heightAt = (width) => {
     if (known[0] !== width) {
@@ -176,8 +211,14 @@ function mapOf(program, run, state) {
     const reserved = moment.parts.reduce((sum, value) => sum + value, 0);
     const text = `${bytes(reserved)} reserved, ${bytes(moment.parts[0])} live`;
     note.textContent = text;
-    canvas.setAttribute("aria-label", `Map under ${run.policy}: ${text}. The table below has the numbers.`);
+    canvas.setAttribute("aria-label", `Map under ${run.policy}: ${text}. Arrow keys move from block to block. The ` +
+      "table below has the numbers.");
     boxes = paintMap(context, program, moment, width, state.by);
+    if (painted !== moment || paintedWidth !== width) {
+      [painted, paintedWidth, stops, at] = [moment, width, null, -1];
+      pointed.replaceChildren();
+    }
+    if (at >= 0) outline(context, stops[at]);
   };
   return { element, paint };
 }
@@ -198,6 +239,7 @@ function paintMap(context, program, moment, width, by) {
     },
     row(row, x, y, left, perLine) {
       const at = streams.indexOf(row.stream) % 8;
+      let first = 0;
       for (const { use, tag, cells } of cellsOf(row.cells)) {
         let rest = cells;
         context.fillStyle = tint(nameOf(by, use, tag, at));
@@ -206,7 +248,8 @@ function paintMap(context, program, moment, width, by) {
           const now = Math.min(rest, fits);
           if (now > 0) {
             context.fillRect(x, y, now * CELL, ROW);
-            boxes.push({ x, y, width: now * CELL, row, use, tag });
+            boxes.push({ x, y, cells: now, first, row, use, tag });
+            first += now;
           }
           x += now * CELL;
           rest -= now;
@@ -222,13 +265,6 @@ function paintMap(context, program, moment, width, by) {
   };
   layOut(program, moment.rows, width, place);
   return boxes;
-}
-
-/** Returns what lies in a box of the map, in words. */
-function told({ row, use, tag }) {
-  const where = row.window ? "block in a window" : `segment ${row.segment}`;
-  const block = tag < 0 ? "" : `; a block ${SIZES[tag >> 2]}, which lives: ${LIVES[tag & 3]}`;
-  return `Stream ${row.stream}, ${where}, ${bytes(row.bytes)}: ${USES[use][1]}${block}`;
 }
 
 function nameOf(by, use, tag, stream) {

@@ -5,17 +5,21 @@ function holdersSection(program) {
   const share = (value) => make("div", { class: "bar", "aria-hidden": "true" },
     make("i", { style: `width: ${(100 * value / Math.max(1, holders.live)).toFixed(2)}%; background: var(--live)` }));
   const percent = (value) => (100 * value / Math.max(1, holders.live)).toFixed(1) + " %";
+  const hasPlaces = holders.groups.some((group) => group.place);
+  const place = (text) => (hasPlaces ? [text] : []);
   const rows = holders.groups.map((group) => {
     const sum = group.bytes * group.blocks;
-    return [bytes(group.bytes), count(group.blocks), group.lifetime, count(group.first + 1), bytes(sum), percent(sum),
-      share(sum)];
+    const more = group.other_places ? ` and ${count(group.other_places)} more` : "";
+    return [bytes(group.bytes), count(group.blocks), group.lifetime, ...place((group.place || "") + more),
+      count(group.first + 1), bytes(sum), percent(sum), share(sum)];
   });
   if (holders.other_blocks) {
     const sum = holders.other_bytes;
-    rows.push(["other sizes", count(holders.other_blocks), "", "", bytes(sum), percent(sum), share(sum)]);
+    rows.push(["other sizes", count(holders.other_blocks), "", ...place(""), "", bytes(sum), percent(sum), share(sum)]);
   }
-  const heads = ["size of each", " blocks", "lives", " first at event", " together", " share", ""];
-  const list = table(heads, rows, { class: "holders" });
+  const heads = ["size of each", " blocks", "lives", ...place("mostly allocated by"), " first at event", " together",
+    " share", ""];
+  const list = table(heads, rows, { class: hasPlaces ? "holders places" : "holders" });
   for (const row of list.querySelectorAll("tr")) row.lastElementChild.classList.add("share");
   const lead = explained(`The most memory is [live] after event ${count(holders.at + 1)}: ${bytes(holders.live)} in ` +
     `${count(holders.blocks)} blocks. They are listed by size and by how long they live. Every policy has the ` +

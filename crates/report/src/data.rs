@@ -7,10 +7,12 @@ use serde::Serialize;
 use crate::columns::{Column, Extent};
 use crate::holders::Holders;
 use crate::map::Row;
+use crate::named::Named;
 use crate::owners::Block;
 use crate::sampler::{Moment, Refusal, Sampled};
 use crate::scout::{PassSeen, Scouted};
 use crate::series::Series;
+use crate::who::Who;
 
 /// One program, replayed under one policy or several. A page writes the series of its runs once each, so they are not
 /// serialized with it.
@@ -32,6 +34,10 @@ pub struct Program {
     pub moments: Vec<(usize, String)>,
     /// Who holds memory when the most is live.
     pub holders: Holders,
+    /// Who allocates, as far as the trace knows.
+    pub who: Who,
+    /// The blocks that the maps name.
+    pub blocks: Named,
     /// The replays, in the order of the policies.
     #[serde(skip)]
     pub runs: Vec<Run>,

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use millpond::{BlockState, BlockView, PoolId, SegmentView};
 use millpond_backend::StreamId;
+use serde::Serializer;
 
 use crate::owners::{Block, Lifetime, Owners};
 
@@ -73,6 +74,17 @@ impl Cover {
     }
 }
 
+/// A block of the program in a row of the map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Placed {
+    /// Where it begins in its segment.
+    pub offset: u64,
+    /// Its number in the trace.
+    pub block: u32,
+    /// The bytes that it covers.
+    pub covers: u64,
+}
+
 /// One stretch of addresses with memory behind them.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Row {
@@ -86,10 +98,30 @@ pub struct Row {
     pub window: bool,
     /// Its bytes.
     pub bytes: u64,
+    /// Where it begins in its segment.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub begin: u64,
+    /// The blocks in it that the page names, in order. They are written as pairs: the distance from the block before,
+    /// and the difference of the numbers.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "pairs")]
+    pub blocks: Vec<Placed>,
     /// Its cells: a small letter for the use, a capital for size and lifetime where it is of a block, and behind both
     /// the number of cells in a row, unless it is 1. Uses are `a` live, `b` waiting, `c` guarded, `d` ready,
     /// `e` stranded, `f` in use through a window. Capitals are 4 * size + lifetime behind `A`.
     pub cells: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Writes blocks as the differences of neighbours, because those are shorter.
+fn pairs<S: Serializer>(blocks: &[Placed], serializer: S) -> Result<S::Ok, S::Error> {
+    let before = std::iter::once((0, 0)).chain(blocks.iter().map(|placed| (placed.offset, i64::from(placed.block))));
+    serializer.collect_seq(blocks.iter().zip(before).flat_map(|(placed, (offset, block))| {
+        [(placed.offset - offset).cast_signed(), i64::from(placed.block) - block]
+    }))
 }
 
 /// The layout at one moment, in cells.
@@ -100,15 +132,31 @@ pub struct Map {
 }
 
 impl Map {
-    pub(crate) fn of(layout: &[SegmentView], scale: Scale, blocks: &[Block], owners: &Owners) -> Self {
+    /// Draws a layout, and names its largest blocks, at most so many. Those that cover less than half a cell have no
+    /// name.
+    pub(crate) fn of(layout: &[SegmentView], scale: Scale, blocks: &[Block], owners: &Owners, named: usize) -> Self {
         let mut rows: Vec<Row> = layout.iter().flat_map(|view| View { view, scale, blocks, owners }.rows()).collect();
         rows.sort_by_key(|row| (row.stream, row.pool, row.window, row.segment));
+        keep_largest(&mut rows, named);
         Self { rows }
     }
 
     /// Returns the bytes of all rows but windows: what is reserved.
     pub fn bytes(&self) -> u64 {
         self.rows.iter().filter(|row| !row.window).map(|row| row.bytes).sum()
+    }
+}
+
+/// Keeps the names of the largest blocks of all rows. Of equal ones the first are kept.
+fn keep_largest(rows: &mut [Row], most: usize) {
+    let sizes = rows.iter().flat_map(|row| row.blocks.iter().map(|placed| placed.covers));
+    let mut sizes: Vec<(u64, usize)> = sizes.zip(0..).collect();
+    let mut is_kept = vec![false; sizes.len()];
+    sizes.sort_unstable_by_key(|(covers, place)| (u64::MAX - covers, *place));
+    sizes.iter().take(most).for_each(|(_, place)| is_kept[*place] = true);
+    let mut kept = is_kept.into_iter();
+    for row in rows {
+        row.blocks.retain(|_| kept.next() == Some(true));
     }
 }
 
@@ -159,10 +207,16 @@ impl View<'_> {
         let SegmentView { id, stream: StreamId(stream), pool: PoolId(pool), .. } = *self.view;
         let is_pinned = self.view.blocks.iter().any(is_active);
         let mut cells = Cells::new(self.scale);
+        let mut blocks = Vec::new();
         for block in self.blocks_in((begin, end)) {
+            let covers = (block.offset + block.size).min(end) - block.offset.max(begin);
+            if is_active(block) && covers.saturating_mul(2) >= self.scale.cell_bytes {
+                let placed = |block_number| Placed { offset: block.offset, block: block_number, covers };
+                blocks.extend(self.owners.at(self.view.id, block.offset).map(placed));
+            }
             self.pieces(block, (begin, end), is_pinned, |cover, bytes| cells.add(cover, bytes));
         }
-        Row { segment: id.0, stream, pool, window, bytes: end - begin, cells: cells.finish() }
+        Row { segment: id.0, stream, pool, window, bytes: end - begin, begin, blocks, cells: cells.finish() }
     }
 
     /// Calls `add` for each piece of a block that is in a stretch of addresses, in order.

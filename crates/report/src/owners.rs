@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use millpond::{Buffer, SegmentId};
 use millpond_backend::Backend;
-use millpond_trace::{Event, Trace};
+use millpond_trace::{Event, LabelId, Place, StackId, Trace};
 
 /// How long a block lives, by the events of its pass.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -42,6 +42,19 @@ pub struct Block {
     pub died: Option<usize>,
     /// How long it lives.
     pub lifetime: Lifetime,
+    /// The stream that it is allocated on.
+    pub stream: u32,
+    /// The call stack that allocates it.
+    pub stack: Option<StackId>,
+    /// Its label.
+    pub label: Option<LabelId>,
+}
+
+impl Block {
+    /// Returns whether it is live after an event of the pass.
+    pub fn is_live_after(&self, event: usize) -> bool {
+        self.born <= event && self.died.is_none_or(|died| died > event)
+    }
 }
 
 /// Returns the events that a replay counts, each with its number in the trace: a free that the device was not done with
@@ -61,10 +74,12 @@ pub(crate) fn replayed(trace: &Trace) -> impl Iterator<Item = (usize, &Event)> {
 pub fn blocks(trace: &Trace) -> Vec<Block> {
     let mut blocks = Vec::with_capacity(trace.allocations());
     let mut events = 0;
-    for (_, event) in replayed(trace) {
+    for (place, event) in replayed(trace) {
         match *event {
-            Event::Allocate { bytes, .. } => {
-                blocks.push(Block { bytes, born: events, died: None, lifetime: Lifetime::ToTheEnd });
+            Event::Allocate { bytes, stream, .. } => {
+                let Place { stack, label, .. } = trace.details.place(place);
+                let (born, died, lifetime) = (events, None, Lifetime::ToTheEnd);
+                blocks.push(Block { bytes, born, died, lifetime, stream, stack, label });
             }
             Event::Free { id } | Event::Complete { id } => blocks[id as usize].died = Some(events),
             _ => {}

@@ -9,12 +9,14 @@ use crate::text::{bytes, count, escaped};
 const FRAME: &str = include_str!("../assets/report.html");
 const STYLES: [&str; 2] = [include_str!("../assets/report.css"), include_str!("../assets/who.css")];
 /// The scripts, in order: a later one uses what is in those before it.
-const SCRIPTS: [&str; 9] = [
+const SCRIPTS: [&str; 11] = [
     include_str!("../assets/base.js"),
     include_str!("../assets/glossary.js"),
     include_str!("../assets/axis.js"),
     include_str!("../assets/zoom.js"),
     include_str!("../assets/timeline.js"),
+    include_str!("../assets/stacks.js"),
+    include_str!("../assets/blocks.js"),
     include_str!("../assets/map.js"),
     include_str!("../assets/life.js"),
     include_str!("../assets/tables.js"),

@@ -10,6 +10,9 @@ use crate::map::{Map, Scale};
 use crate::owners::{Block, Owners};
 use crate::scout::Scouted;
 
+/// How many blocks the maps of a replay name in all. Only those at the peaks name any, so that a page stays small.
+const NAMED: usize = 3000;
+
 /// A moment of the map: the event behind which it is, and why it was chosen, for readers. Moments at equal distances
 /// have no reason.
 pub type Chosen = (usize, String);
@@ -53,7 +56,8 @@ pub fn moments(replays: &[(&str, &Scouted)], regular: usize) -> Vec<Chosen> {
 #[derive(Clone, Debug)]
 pub struct Agenda {
     columns: Vec<usize>,
-    moments: Vec<usize>,
+    /// The moments, each with how many blocks its map names.
+    moments: Vec<(usize, usize)>,
     scale: Scale,
 }
 
@@ -62,7 +66,10 @@ impl Agenda {
     /// the map. `scale` is that of the map.
     pub fn new(scouted: &Scouted, moments: &[Chosen], scale: Scale) -> Self {
         let columns = scouted.columns.iter().map(|column| column.at).collect();
-        Self { columns, moments: moments.iter().map(|(at, _)| *at).collect(), scale }
+        let is_peak = |(_, why): &&Chosen| !why.is_empty();
+        let named = NAMED / moments.iter().filter(is_peak).count().max(1);
+        let moment = |moment: &Chosen| (moment.0, if is_peak(&moment) { named } else { 0 });
+        Self { columns, moments: moments.iter().map(moment).collect(), scale }
     }
 
     /// Returns the scale of the map.
@@ -149,8 +156,8 @@ impl<'a, B: Backend> Sampler<'a, B> {
             let (ledger, reserved) = (allocator.ledger(), allocator.memory_reserved());
             self.sampled.samples.push(Sample { at, ledger, reserved, pages: allocator.page_stats() });
         }
-        if agenda.moments.get(self.sampled.moments.len()) == Some(&at) {
-            let map = Map::of(&allocator.layout(), agenda.scale, self.blocks, &self.owners);
+        if let Some(&(_, named)) = agenda.moments.get(self.sampled.moments.len()).filter(|(moment, _)| *moment == at) {
+            let map = Map::of(&allocator.layout(), agenda.scale, self.blocks, &self.owners, named);
             self.sampled.moments.push(Moment { at, ledger: allocator.ledger(), map });
         }
     }

@@ -2,9 +2,9 @@
 
 use millpond::{Allocator, Stream};
 use millpond_replay::{Life, Replay, Replayed, Until};
-use millpond_report::{Agenda, Holders, Program, Run, Sampled, Sampler, Scale, Scout, Scouted};
+use millpond_report::{Agenda, Holders, Named, Program, Run, Sampled, Sampler, Scale, Scout, Scouted, Tree, Who};
 use millpond_sim::Sim;
-use millpond_trace::{Pattern, Trace};
+use millpond_trace::{Pattern, Place, Trace};
 
 /// The policies that are looked at, as configurations.
 const POLICIES: [&str; 3] = ["policy:classic", "policy:paged", "policy:classic,expandable_segments:True"];
@@ -45,6 +45,7 @@ fn report(name: &str, trace: &Trace, limit: Option<u64>) -> (Program, Vec<(Scout
         runs.push(Run::new(conf.into(), &replayed, &seen, &sampled, &blocks));
         all.push((seen, sampled));
     }
+    let (holders, named) = (Holders::of(&blocks, replay.events(), &trace.details), Named::of(&runs, &blocks));
     let program = Program {
         name: name.into(),
         facts: vec![("program".into(), name.into())],
@@ -53,7 +54,9 @@ fn report(name: &str, trace: &Trace, limit: Option<u64>) -> (Program, Vec<(Scout
         micros: millpond_report::micros(trace, all[0].0.spans),
         cell: scale.cell_bytes,
         moments,
-        holders: Holders::of(&blocks, replay.events()),
+        who: Who::of(&blocks, holders.at, &trace.details, &named),
+        blocks: named,
+        holders,
         runs,
         fits: None,
         headline: String::new(),
@@ -189,4 +192,92 @@ fn plots_are_drawn_without_fonts_and_twice_the_same() {
         assert!(svg.len() < 100_000, "{} bytes", svg.len());
         assert_eq!(svg, plot(&program).expect("a plot"));
     }
+}
+
+/// Returns a program with call stacks and labels: two lines of a model, and a frame and a label that are hostile.
+fn with_details(hostile: &str) -> Trace {
+    let mib = 1 << 20;
+    let text: String = (0..12).map(|id| format!("a {id} {} 0\n", (id % 4 + 1) * mib)).collect();
+    let mut trace = Trace::parse(format!("{text}f 3\nf 7\na 12 {mib} 0\n").as_bytes()).expect("a trace");
+    let details = &mut trace.details;
+    for event in 0..11 {
+        let leaf = ["model.py:7 attention", "model.py:9 mlp", hostile][event % 3];
+        let stack = details.stack(["train.py:4 main", "nn/modules/module.py:1773 _call_impl", leaf]);
+        let label = Some(details.label(if event % 2 == 0 { "activations" } else { hostile }));
+        // Of the last two blocks nothing is known.
+        details.push(event, Place { stack, label, micros: None });
+    }
+    trace
+}
+
+/// Returns the sums of what the children of each node have.
+fn below(tree: &Tree, values: &[u64]) -> Vec<u64> {
+    let mut sums = vec![0; values.len()];
+    (1..values.len()).for_each(|node| sums[tree.parents.0[node] as usize] += values[node]);
+    sums
+}
+
+#[test]
+fn who_allocates_adds_up_to_the_peak_and_to_all_that_is_allocated() {
+    let trace = with_details("engine.rs:1 run");
+    let (program, _) = report("details", &trace, None);
+    let mib = 1 << 20;
+    let who = &program.who;
+    for tree in [&who.stacks, &who.by_label] {
+        let tree = tree.as_ref().expect("a tree");
+        assert_eq!((tree.peak_bytes[0], tree.all_bytes[0]), (program.holders.live, 31 * mib));
+        assert_eq!((tree.peak_blocks[0], tree.all_blocks[0]), (program.holders.blocks, 13));
+        assert_eq!(program.holders.live, trace.live_peak());
+        for values in [&tree.peak_bytes, &tree.peak_blocks, &tree.all_bytes, &tree.all_blocks] {
+            let sums = below(tree, values);
+            assert_eq!(sums[0], values[0], "the root allocates nothing itself");
+            assert!(sums.iter().zip(values).all(|(below, own)| below <= own), "{tree:?}");
+        }
+        assert!(tree.names[1..].contains(&-1), "the last blocks are known to no node: {tree:?}");
+    }
+    assert_eq!(who.frames.len(), 5);
+    assert_eq!(who.libraries, "01000");
+    let leaves = who.calls.iter().skip(2).map(|frame| who.frames[*frame].as_str());
+    assert_eq!(leaves.collect::<Vec<_>>(), ["model.py:7 attention", "model.py:9 mlp", "engine.rs:1 run"]);
+    assert_eq!(who.callers.0, [0, 1, 2, 2, 2]);
+    let (plain, _) = report("plain", &Pattern::Streams.trace(0), None);
+    assert_eq!((plain.who.stacks, plain.who.by_label, plain.who.frames.len()), (None, None, 0));
+}
+
+#[test]
+fn maps_name_the_blocks_that_cover_their_cells() {
+    let trace = with_details("engine.rs:1 run");
+    let (program, _) = report("details", &trace, None);
+    let blocks = millpond_report::blocks(&trace);
+    let ids = program.blocks.ids();
+    assert_eq!(ids, (0..12).collect::<Vec<u32>>(), "each of them is live at a peak");
+    assert_eq!((program.who.block_calls.len(), program.who.block_labels.len()), (12, 12));
+    assert_eq!((program.who.block_calls[11], program.who.block_labels[11]), (0, 0), "nothing is known of the last");
+    for run in &program.runs {
+        for (moment, (at, why)) in run.moments.iter().zip(&program.moments) {
+            let placed: Vec<_> = moment.rows.iter().flat_map(|row| row.blocks.iter().map(move |b| (row, b))).collect();
+            let live = blocks.iter().filter(|block| block.is_live_after(*at)).count();
+            assert_eq!(placed.len(), if why.is_empty() { 0 } else { live }, "{} at {at}", run.policy);
+            for (row, placed) in placed {
+                assert!(blocks[placed.block as usize].is_live_after(*at), "{placed:?} at {at}");
+                let end = placed.offset + placed.covers;
+                assert!(row.begin <= placed.offset && end <= row.begin + row.bytes, "{placed:?} in {row:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_frame_and_no_label_of_a_trace_is_markup() {
+    let hostile = "</script><script>alert(1)</script><img src=x onerror='alert(2)'>";
+    let (program, _) = report("details", &with_details(hostile), None);
+    assert!(program.holders.groups.iter().any(|group| group.place.as_deref() == Some(hostile)));
+    let page = millpond_report::page(std::slice::from_ref(&program), "");
+    assert_eq!((page.matches("<script").count(), page.matches("</script").count()), (2, 2));
+    assert!(!page.contains("<img"), "no markup comes from a frame");
+    let data = page.split_once("id=\"data\">").expect("data").1.split_once("</script>").expect("an end").0;
+    let data: serde_json::Value = serde_json::from_str(data).expect("JSON");
+    let who = &data["programs"][0]["who"];
+    assert!(who["frames"].as_array().is_some_and(|frames| frames.iter().any(|frame| frame == hostile)));
+    assert!(who["labels"].as_array().is_some_and(|labels| labels.iter().any(|label| label == hostile)));
 }

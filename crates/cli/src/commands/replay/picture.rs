@@ -152,6 +152,8 @@ impl<'a> Pictures<'a> {
             }
             runs.push(run);
         }
+        let (holders, named) =
+            (Holders::of(&blocks, replay.events(), &trace.details), report::Named::of(&runs, &blocks));
         let headline = Headline { settings: variants, runs: &runs, fits: fits.as_ref(), enough: &enough }.text();
         self.programs.push(report::Program {
             name: name.clone(),
@@ -161,7 +163,9 @@ impl<'a> Pictures<'a> {
             micros: scouted.first().and_then(|(_, seen)| report::micros(trace, seen.spans)),
             cell: scale.cell_bytes,
             moments,
-            holders: Holders::of(&blocks, replay.events()),
+            who: report::Who::of(&blocks, holders.at, &trace.details, &named),
+            blocks: named,
+            holders,
             runs,
             fits: fits.as_ref().map(report::FitsData::from),
             headline,
