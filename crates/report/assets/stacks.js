@@ -55,9 +55,10 @@ function whoSection(program) {
   listen(chart);
   again({});
   redraws.push(() => update(chart));
+  const fold = behind(who.stacks ? "Table of the lines of your code" : "Table of the labels",
+    () => placesTable(treeFor(kinds[0])));
   return section("who", "Who allocates", lead, controls, parts.path, make("div", { class: "icicle" }, parts.canvas),
-    parts.deeper, parts.output, keys, hint, behind(who.stacks ? "Table of the lines of your code" : "Table of the labels",
-      () => placesTable(treeFor(kinds[0]))));
+    parts.deeper, parts.output, keys, hint, fold);
 }
 
 function howToKnow() {
@@ -97,7 +98,8 @@ function viewOf(tree, weight, isShort) {
     (nodes[a].name < 0) - (nodes[b].name < 0) || size(b) - size(a)));
   const passed = (from) => {
     let at = from;
-    while (nodes[at].kind === "library" && sorted[at].length === 1 && size(sorted[at][0]) === size(at)) [at] = sorted[at];
+    const goesOn = () => sorted[at].length === 1 && size(sorted[at][0]) === size(at);
+    while (nodes[at].kind === "library" && goesOn()) [at] = sorted[at];
     return at;
   };
   const below = isShort ? sorted.map((children) => children.map(passed)) : sorted;

@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use crate::data::{Run, Series};
+use crate::data::Run;
 use crate::owners::Block;
+use crate::series::Series;
 
 /// The blocks that the maps of a program name, as lists in the order in which they are allocated.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::data::Series;
+use crate::series::Series;
 
 /// The most nodes that are kept, without those that stand for smaller ones.
 const NODES: usize = 1500;

@@ -3,10 +3,10 @@
 use millpond_trace::Details;
 use serde::Serialize;
 
-use crate::data::Series;
 use crate::named::Named;
 use crate::owners::Block;
 use crate::places::is_library;
+use crate::series::Series;
 use crate::tree::{Tree, Weight};
 
 /// The most calls that the page has for the blocks of the maps, beyond those of the tree.
