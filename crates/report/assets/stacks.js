@@ -28,7 +28,7 @@ function whoSection(program) {
       autocomplete: "off", spellcheck: "false" }),
     found: make("output", { class: "found" }),
   };
-  const chart = { program, state, parts, view: () => viewOf(treeFor(state.kind), state.weight, state.isShort) };
+  const chart = { program, state, parts, view: () => shownOf(treeFor(state.kind), state.weight, state.isShort) };
   const again = (from) => {
     Object.assign(state, from);
     state.tallest = 0;
@@ -89,7 +89,7 @@ function treeOf(who, kind) {
 
 /** Returns what is shown of a tree: the nodes below each that have bytes, the largest first, and the node above it. In
  * the short view, calls of libraries are left out that only call one other and allocate nothing themselves. */
-function viewOf(tree, weight, isShort) {
+function shownOf(tree, weight, isShort) {
   const { nodes, views } = tree;
   const known = views[`${weight} ${isShort}`];
   if (known) return known;

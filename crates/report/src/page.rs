@@ -154,3 +154,23 @@ fn row(html: &mut String, run: &Run, best: bool) {
     }
     *html += "</tr>";
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_scripts_declare_the_same_name() {
+        let mut names = BTreeSet::new();
+        for line in SCRIPTS.iter().flat_map(|script| script.lines()) {
+            let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+            if matches!(words.next(), Some("function" | "const" | "let")) {
+                let name = words.next().unwrap_or_default();
+                assert!(name.is_empty() || names.insert(name), "{name} is declared twice: the later one replaces it");
+            }
+        }
+        assert!(names.len() > 50, "{names:?}");
+    }
+}
