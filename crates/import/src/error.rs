@@ -80,7 +80,7 @@ pub enum ImportError {
     NoPart {
         /// The number of the first event that was asked for.
         from: u64,
-        /// The number of the first event behind those.
+        /// The number of the first event after those.
         to: u64,
         /// The number of events that there are, which is not 0.
         events: u64,

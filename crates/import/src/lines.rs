@@ -177,7 +177,7 @@ impl Columns {
         fields.iter().map(|field| field.text.to_ascii_lowercase()).eq(self.names.iter().cloned())
     }
 
-    /// Returns whether a line ends with the head, behind the beginning of another line. So does the first line of a log
+    /// Returns whether a line ends with the head, after the beginning of another line. So does the first line of a log
     /// that follows one which was cut off.
     pub(crate) fn end(&self, line: Field<'_>) -> bool {
         let head = self.names.join(",");

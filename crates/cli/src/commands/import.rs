@@ -95,7 +95,7 @@ fn parse_events(text: &str) -> Result<Range<u64>, String> {
     let number = |text: &str, missing| if text.is_empty() { Some(missing) } else { text.parse().ok() };
     let range = text.split_once("..").and_then(|(from, to)| Some(number(from, 0)?..number(to, u64::MAX)?));
     range.filter(|range| !range.is_empty()).ok_or_else(|| {
-        format!("`{text}` has no events: write the first number and the one behind the last, such as 1000..2000")
+        format!("`{text}` has no events: write the first number and the one after the last, such as 1000..2000")
     })
 }
 

@@ -71,6 +71,6 @@ fn errors_name_the_file_the_place_and_the_fix() {
     let says = [wrong.path(), "byte 13, [0].address: found a text, expected a whole number"];
     run(&["diff", wrong.path(), &good]).fails(2, &says);
     run(&["diff", &good, &good, "--limits", "values=9"])
-        .fails(2, &["more than 9 values", "--limits values=N, or `none`"]);
+        .fails(2, &["more than 9 values", "raise `values` of its limits to 478: --limits values=478, or `none`"]);
     run(&["diff", &good, &good, "--limits", "events=9"]).fails(2, &["`events` is no limit"]);
 }

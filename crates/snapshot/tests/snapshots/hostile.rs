@@ -229,7 +229,7 @@ fn the_limit_that_a_message_advises_is_enough() {
         let text = with_advice(pickle, Limits { bytes, ..none });
         assert!(text.ends_with(&format!("to {}", pickle.len())), "{text}");
     }
-    // Spaces behind the root are content.
+    // Spaces after the root are content.
     let spaces = [b"{\"segments\": []}".as_slice(), &b" ".repeat(3 << 20)].concat();
     let packed = zstd::encode_all(&spaces[..], 3).expect("memory takes it");
     let text = with_advice(&packed, Limits { expansion: 2, ..none });

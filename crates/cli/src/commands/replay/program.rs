@@ -32,7 +32,9 @@ impl Program {
     ///
     /// Returns [`Failure::Input`] that names the file and the line.
     pub(super) fn read(args: &ReplayArgs, sources: &[Source]) -> Result<Self, Failure> {
-        let read = |source: &Source| Ok(source.read(&args.trace_limits, Refused::Kept)?.scaled_down(args.scale));
+        // What PyTorch refused it has not reserved.
+        let refused = if args.as_recorded { Refused::LeftOut } else { Refused::Kept };
+        let read = |source: &Source| Ok(source.read(&args.trace_limits, refused)?.scaled_down(args.scale));
         let mut traces = sources.iter().map(read).collect::<Result<Vec<Trace>, Failure>>()?;
         let mut kept: Vec<bool> = Vec::new();
         let trace = match args.life.together {
