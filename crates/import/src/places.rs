@@ -12,6 +12,9 @@ const FRAMES_MAX: usize = 256;
 /// How many parts of the path of a file are kept, the last ones.
 const FILE_PARTS: usize = 3;
 
+/// Where libraries are installed. A path of a library is kept from there on.
+const LIBRARIES: [&str; 3] = ["site-packages/", "dist-packages/", "lib/python"];
+
 /// Where and when an event happened.
 #[derive(Clone, Default)]
 pub(crate) struct Spot {
@@ -94,14 +97,20 @@ impl Places {
     }
 }
 
-/// Returns the text of a frame, such as `nn/modules/linear.py:125 forward`, unless it is of the interpreter or has no
-/// file.
+/// Returns the text of a frame, such as `model/net.py:40 forward`, unless it is of the interpreter or has no file. The
+/// path of a library begins where libraries are installed, so that readers know it as one.
 fn text(frame: &Frame) -> Option<String> {
     if !frame.is_shown() || matches!(&*frame.filename, "" | "??") {
         return None;
     }
-    let parts: Vec<&str> = frame.filename.rsplit(['/', '\\']).take(FILE_PARTS).collect();
-    let file = parts.into_iter().rev().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
+    let path = frame.filename.replace('\\', "/");
+    let file = match LIBRARIES.iter().filter_map(|folder| path.rfind(folder)).max() {
+        Some(start) => path[start..].to_owned(),
+        None => {
+            let parts: Vec<&str> = path.rsplit('/').take(FILE_PARTS).collect();
+            parts.into_iter().rev().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
+        }
+    };
     let line = if frame.line > 0 { format!(":{}", frame.line) } else { String::new() };
     Some(format!("{file}{line} {}", frame.name))
 }
@@ -122,7 +131,14 @@ mod tests {
     #[test]
     fn a_frame_says_its_file_line_and_function() {
         for (filename, line, expected) in [
-            ("/usr/lib/python3/torch/nn/modules/linear.py", 125, Some("nn/modules/linear.py:125 forward")),
+            (
+                "/a/site-packages/torch/nn/modules/linear.py",
+                125,
+                Some("site-packages/torch/nn/modules/linear.py:125 forward"),
+            ),
+            ("/usr/lib/python3.12/threading.py", 9, Some("lib/python3.12/threading.py:9 forward")),
+            ("/srv/lib/python3.12/site-packages/x.py", 9, Some("site-packages/x.py:9 forward")),
+            ("/srv/benches/torch/deep/train.py", 9, Some("torch/deep/train.py:9 forward")),
             ("train.py", 0, Some("train.py forward")),
             ("/train.py", 3, Some("train.py:3 forward")),
             ("C:\\work\\a\\b\\train.py", 3, Some("a/b/train.py:3 forward")),

@@ -133,7 +133,11 @@ mod tests {
     fn a_group_names_the_line_that_allocates_most_of_it() {
         let mut trace = Trace::parse(b"a 0 10 0\na 1 10 0\na 2 10 0\na 3 20 0\n").expect("a trace");
         let details = &mut trace.details;
-        let own = details.stack(["train.py:1 main", "model.py:7 mlp", "nn/modules/linear.py:125 forward"]);
+        let own = details.stack([
+            "train.py:1 main",
+            "model.py:7 mlp",
+            "site-packages/torch/nn/modules/linear.py:125 forward",
+        ]);
         let other = details.stack(["train.py:1 main", "data.py:3 load"]);
         let label = Some(details.label("cache"));
         for (event, stack) in [other, own, own].into_iter().enumerate() {

@@ -202,7 +202,8 @@ fn with_details(hostile: &str) -> Trace {
     let details = &mut trace.details;
     for event in 0..11 {
         let leaf = ["model.py:7 attention", "model.py:9 mlp", hostile][event % 3];
-        let stack = details.stack(["train.py:4 main", "nn/modules/module.py:1773 _call_impl", leaf]);
+        let stack =
+            details.stack(["train.py:4 main", "site-packages/torch/nn/modules/module.py:1773 _call_impl", leaf]);
         let label = Some(details.label(if event % 2 == 0 { "activations" } else { hostile }));
         // Of the last two blocks nothing is known.
         details.push(event, Place { stack, label, micros: None });
