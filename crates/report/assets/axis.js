@@ -34,7 +34,7 @@ function timesOf(program) {
 }
 
 /** Returns which part of the pass is shown, from 0 to 1 of its axis. Calls the listeners when that changes. */
-function viewOf(program) {
+function passView(program) {
   const view = {
     program, by: "events", edge: edgesOf(program, "events"), from: 0, to: 1, listeners: [],
     isWhole: () => view.from === 0 && view.to === 1,

@@ -72,17 +72,20 @@ function numbers(series) {
   for (let at = begin + 1; at < series.length;) {
     const isFlat = series.charCodeAt(at) === FLAT;
     if (isFlat) at += 1;
-    let value = 0;
-    let digit = 32;
-    for (let scale = 1; digit >= 32; scale *= 32) {
+    let digit = DIGITS[series.charCodeAt(at)];
+    at += 1;
+    // The lowest bit is the sign of a difference.
+    const low = digit & 1;
+    let size = (digit & 31) >> 1;
+    for (let scale = 16; digit > 31; scale *= 32) {
       digit = DIGITS[series.charCodeAt(at)];
       at += 1;
-      value += digit % 32 * scale;
+      size += (digit & 31) * scale;
     }
-    if (!isFlat) sum += unit * Math.floor(value / 2) * (value % 2 ? -1 : 1);
-    for (let times = isFlat ? value : 1; times > 0; times -= 1) all.push(sum);
+    if (!isFlat) all.push(sum += low ? -unit * size : unit * size);
+    else for (let times = 2 * size + low; times > 0; times -= 1) all.push(sum);
   }
-  return Float64Array.from(all);
+  return new Float64Array(all);
 }
 
 function largest(list) {

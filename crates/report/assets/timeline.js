@@ -29,7 +29,7 @@ function timelineSection(program, cursor) {
   const used = PARTS.filter((part) => lines.some((line) => partOf(line, part).some((value) => value > 0)));
   const strips = STRIPS.filter(([name]) => lines.some((line) => largest(line[name]) > 0));
   const scales = strips.map(([name]) => Math.max(...lines.map((line) => largest(line[name]))));
-  const view = viewOf(program);
+  const view = passView(program);
   const shared = { program, most, used, strips, scales, cursor, view, marks: [] };
   const panels = make("div", { class: "panels", tabindex: 0, role: "group", "aria-label": "Panels of the timeline",
     "aria-describedby": "zoom-hint", "aria-keyshortcuts": "+ - 0 ArrowLeft ArrowRight Home End" },
@@ -282,8 +282,9 @@ function paintRefused(context, refused, spans, left) {
   context.fillStyle = colour("refused");
   let last = -1;
   spans.forEach(([begin, end], at) => {
-    const column = refused.subarray(begin, end).findIndex((value) => value > 0) + begin;
-    if (column < begin || column === last) return;
+    let column = begin;
+    while (column < end && !(refused[column] > 0)) column += 1;
+    if (column === end || column === last) return;
     last = column;
     paintTriangle(context, left + at, 0, 8);
   });
@@ -303,7 +304,8 @@ function paintStrip(context, values, spans, { name, tint, left, width, bottom, m
   context.fillRect(left, bottom, width - left, 1);
   context.fillStyle = colour(tint);
   spans.forEach(([begin, end], at) => {
-    const value = largest(values.subarray(begin, end));
+    let value = 0;
+    for (let column = begin; column < end; column += 1) value = Math.max(value, values[column]);
     if (value > 0) {
       const height = Math.max(1.5, value / most * (STRIP - 8));
       context.fillRect(left + at, bottom - height, 1.02, height);
