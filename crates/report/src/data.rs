@@ -237,6 +237,11 @@ impl Run {
         }
     }
 
+    /// Returns the rows of its maps.
+    pub fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.moments.iter().flat_map(|moment| &moment.rows)
+    }
+
     /// Returns what was reserved at most over what was live at most, in the first pass.
     pub fn ratio(&self) -> f64 {
         self.reserved as f64 / self.live.max(1) as f64

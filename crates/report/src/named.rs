@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::data::Run;
+use crate::map::Row;
 use crate::owners::Block;
 use crate::series::Series;
 
@@ -24,10 +24,9 @@ pub struct Named {
 }
 
 impl Named {
-    /// Collects the blocks that the maps of these runs name. Costs a sort of their numbers.
-    pub fn of(runs: &[Run], blocks: &[Block]) -> Self {
-        let rows = runs.iter().flat_map(|run| &run.moments).flat_map(|moment| &moment.rows);
-        let mut ids: Vec<u32> = rows.flat_map(|row| row.blocks.iter().map(|placed| placed.block)).collect();
+    /// Collects the blocks that these rows of maps name. Costs a sort of their numbers.
+    pub fn of<'a>(rows: impl IntoIterator<Item = &'a Row>, blocks: &[Block]) -> Self {
+        let mut ids: Vec<u32> = rows.into_iter().flat_map(|row| row.blocks.iter().map(|placed| placed.block)).collect();
         ids.sort_unstable();
         ids.dedup();
         let named = || ids.iter().map(|id| &blocks[*id as usize]);

@@ -45,7 +45,8 @@ fn report(name: &str, trace: &Trace, limit: Option<u64>) -> (Program, Vec<(Scout
         runs.push(Run::new(conf.into(), &replayed, &seen, &sampled, &blocks));
         all.push((seen, sampled));
     }
-    let (holders, named) = (Holders::of(&blocks, replay.events(), &trace.details), Named::of(&runs, &blocks));
+    let (holders, named) =
+        (Holders::of(&blocks, replay.events(), &trace.details), Named::of(runs.iter().flat_map(Run::rows), &blocks));
     let program = Program {
         name: name.into(),
         facts: vec![("program".into(), name.into())],

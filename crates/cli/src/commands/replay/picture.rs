@@ -152,8 +152,10 @@ impl<'a> Pictures<'a> {
             }
             runs.push(run);
         }
-        let (holders, named) =
-            (Holders::of(&blocks, replay.events(), &trace.details), report::Named::of(&runs, &blocks));
+        let (holders, named) = (
+            Holders::of(&blocks, replay.events(), &trace.details),
+            report::Named::of(runs.iter().flat_map(report::Run::rows), &blocks),
+        );
         let headline = Headline { settings: variants, runs: &runs, fits: fits.as_ref(), enough: &enough }.text();
         self.programs.push(report::Program {
             name: name.clone(),
