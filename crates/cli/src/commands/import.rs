@@ -46,7 +46,8 @@ What is not named stays:
   text_bytes=SIZE: content, after decompression (1GiB)
   expansion=N: bytes of content for each compressed byte, beyond 1 MiB (64)
   events=N: events of the trace, and half of the values of a snapshot (16777216)
-  streams=N: different streams (1024)";
+  streams=N: different streams (1024)
+  details=N: frames, call stacks and labels; what is beyond is left out (4194304)";
 
 const WAYS: Ways = Ways { limits: "--limits", device: "--device N" };
 

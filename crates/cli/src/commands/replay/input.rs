@@ -248,7 +248,7 @@ mod tests {
         let wanted = Limits { text_bytes: 2 << 30, streams: 70_000, ..Limits::default() };
         assert_eq!(parse_limits("streams=70000,text_bytes=2GiB"), Ok(wanted));
         for (text, expected) in [
-            ("lines=5", "`lines` is no limit; the limits are text_bytes, expansion, events and streams"),
+            ("lines=5", "`lines` is no limit; the limits are text_bytes, expansion, events, streams and details"),
             ("events", "`events` is ``, must be a whole number: events=5000"),
             ("streams=-1", "`streams` is `-1`, must be a whole number"),
             ("text_bytes=much", "`text_bytes`: `much` is no size"),
