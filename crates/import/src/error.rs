@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use millpond_snapshot::SnapshotError;
 use millpond_trace::{Limit, printable};
 
-use crate::program::Counts;
-use crate::pytorch::VALUES_OF_AN_EVENT;
+use crate::counts::{Counts, VALUES_OF_AN_EVENT};
 
 /// The reason why a recording could not be read.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod clock;
+mod counts;
 mod error;
 mod format;
 mod lifetimes;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use millpond_trace::{BYTES_MAX, Details, Event, Header, Limits, Trace};
 use serde_json::{Map, Value};
 
+use crate::counts::Counts;
 use crate::error::TextProblem;
 use crate::part::{Happened, Part};
 use crate::places::{Places, Spot};
@@ -50,13 +51,6 @@ pub(crate) struct Recorded {
     pub(crate) header: Map<String, Value>,
     /// The number of its events.
     pub(crate) events: u64,
-}
-
-/// How much a recording has.
-pub(crate) struct Counts {
-    pub(crate) events: u64,
-    /// The different streams, unless no trace can have so many.
-    pub(crate) streams: Option<u64>,
 }
 
 /// A trace in progress.

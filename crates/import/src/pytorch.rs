@@ -13,6 +13,7 @@ use millpond_snapshot::{Action, Snapshot, Stack, State, TraceEntry};
 use millpond_trace::{BYTES_MAX, Event, Limits};
 use serde_json::{Map, Value};
 
+use crate::counts::VALUES_OF_AN_EVENT;
 use crate::error::ImportError;
 use crate::places::Spot;
 use crate::program::{Program, Recorded};
@@ -80,9 +81,6 @@ struct History {
 
 /// The most segments whose addresses are kept. Each takes at most 44 bytes of the header, whose line has at most 1 MiB.
 const SEGMENTS_MAX: usize = 1 << 14;
-
-/// How many values a snapshot may have for each event of a trace.
-pub(crate) const VALUES_OF_AN_EVENT: u64 = 2;
 
 /// Returns the limits of a snapshot that go with those of a trace.
 pub(crate) fn limits(limits: &Limits) -> millpond_snapshot::Limits {

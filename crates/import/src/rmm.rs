@@ -2,9 +2,9 @@
 //! which they were made.
 //!
 //! The actions are `allocate`, `free` (`deallocate` in its documentation) and `allocate failure`. Addresses and streams
-//! are handles in hexadecimal, with `0x` or without it. A free on another stream than the block's says that this stream
-//! used it. Logs of several processes may follow each other in a file, each with its head. The log of a process that
-//! was killed ends inside a line.
+//! are handles in hexadecimal, with `0x` or without it. A free on another stream than the block's says that this
+//! stream used it. Logs of several processes may follow each other in a file, each with its head. The log of a process
+//! that was killed ends inside a line.
 
 use std::collections::HashMap;
 use std::sync::Arc;

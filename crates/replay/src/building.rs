@@ -25,8 +25,8 @@ pub(crate) struct Building {
 }
 
 impl Building {
-    /// Says where and when the events happen that are added next: in the innermost frame that is known, under a tag, and
-    /// so long after the beginning.
+    /// Says where and when the events happen that are added next: in a frame, under a tag, and so long after the
+    /// beginning.
     pub(crate) fn at(&mut self, frame: Option<&str>, tag: Option<&str>, time: Duration) {
         let stack = self.details.stack(frame);
         let label = tag.map(|tag| self.details.label(tag));

@@ -14,8 +14,8 @@ use crate::building::{Building, Place};
 
 /// Returns a trace of the requests in a history. Replayed under several policies, with the limit of the allocator, it
 /// shows which of them would have served a request that was refused: such a request is in the trace as an allocation
-/// that is freed at once. The trace has the time of each entry, the tag, and the place in the program if the history has
-/// it.
+/// that is freed at once. The trace has the time of each entry, the tag, and the place in the program if the history
+/// has it.
 ///
 /// Where older entries are lost, blocks that are freed in the history and not allocated there are allocated at the
 /// beginning. Those that outlive it are not known; [`trace_of_snapshot`] knows them.

@@ -152,8 +152,8 @@ pub(crate) fn run(args: &CompareArgs, output: &mut Output) -> Result<(), Failure
     output.text(&text);
     if of_one_run {
         tell(
-            "note: a file has one run of a program; times differ more from run to run than from pass to pass. To see by \
-             how much, put several runs into each file: `millpond replay --json ... >> FILE`",
+            "note: a file has one run of a program; times differ more from run to run than from pass to pass. To see \
+             by how much, put several runs into each file: `millpond replay --json ... >> FILE`",
         );
     }
     if unknown > 0 {

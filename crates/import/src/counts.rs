@@ -1,0 +1,11 @@
+//! How much a recording has, compared with what a trace may have.
+
+/// How many values a snapshot may have for each event of a trace.
+pub(crate) const VALUES_OF_AN_EVENT: u64 = 2;
+
+/// How much a recording has.
+pub(crate) struct Counts {
+    pub(crate) events: u64,
+    /// The different streams, unless no trace can have so many.
+    pub(crate) streams: Option<u64>,
+}
