@@ -21,9 +21,7 @@ pub enum ImportError {
         error: io::Error,
     },
     /// The content is of no known format.
-    #[error(
-        "byte 0: the format is not known by its beginning: {found}; name it, one of pytorch, rmm, lifetimes and stalloc"
-    )]
+    #[error("byte 0: the format is unknown: {found}; name it: pytorch, rmm, lifetimes or stalloc")]
     Unknown {
         /// What it begins with.
         found: String,
@@ -211,7 +209,7 @@ pub enum TextProblem {
         expected: usize,
     },
     /// A field that is something else.
-    #[error("`{text}` is no {expected}")]
+    #[error("`{text}` is not a valid {expected}")]
     Field {
         /// The field, shortened to 60 characters.
         text: String,
@@ -219,13 +217,13 @@ pub enum TextProblem {
         expected: &'static str,
     },
     /// A size out of range.
-    #[error("the size is {bytes}, must be at most 2^60 - 1 bytes, the most that can be asked for")]
+    #[error("the size is {bytes}, must be at most 2^60 - 1 bytes, the largest request")]
     Size {
         /// The size.
         bytes: u64,
     },
     /// A lifetime that does not end behind its beginning.
-    #[error("the lifetime ends at {upper}, which is not behind its beginning at {lower}")]
+    #[error("the lifetime ends at {upper}, not after its start at {lower}")]
     Lifetime {
         /// The beginning.
         lower: i64,

@@ -112,7 +112,7 @@ pub enum Problem {
         expected: &'static str,
     },
     /// A key that stands twice in a dictionary.
-    #[error("the key stands twice in one dictionary")]
+    #[error("the key is twice in one dictionary")]
     Twice,
     /// Text that is not UTF-8.
     #[error("the text is not UTF-8")]

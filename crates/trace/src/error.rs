@@ -116,7 +116,7 @@ pub enum Problem {
         fields: &'static str,
     },
     /// A size outside the range.
-    #[error("the size is {bytes}, must be from 1 to 2^60 - 1 bytes, the most that can be asked for")]
+    #[error("the size is {bytes}, must be from 1 to 2^60 - 1 bytes, the largest request")]
     Size {
         /// The size in bytes.
         bytes: u64,
@@ -134,7 +134,7 @@ pub enum Problem {
         stream: u64,
     },
     /// A block's number that was used before.
-    #[error("block {id} was allocated before, expected a number of its own")]
+    #[error("block {id} was allocated before, expected a new number")]
     Reused {
         /// The block.
         id: u64,
@@ -164,7 +164,7 @@ pub enum Problem {
         id: u64,
     },
     /// A point's number that was used before.
-    #[error("point {point} was defined before, expected a number of its own")]
+    #[error("point {point} was defined before, expected a new number")]
     PointReused {
         /// The point.
         point: u64,

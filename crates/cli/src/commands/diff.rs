@@ -24,8 +24,8 @@ Examples:
   millpond diff a.json b.pickle --json         everything, for a program";
 
 const LIMITS_HELP: &str = "\
-How large a snapshot may be; `none` alone for any size.
-What is not named stays:
+The largest snapshot to accept; `none` accepts any size.
+What you don't name keeps its default:
   bytes=SIZE: content, after decompression (1GiB)
   expansion=N: bytes of content for each compressed byte, beyond 1 MiB (64)
   values=N: numbers, texts, lists and dictionaries, up to 128 bytes each (33554432)";
@@ -39,7 +39,7 @@ pub(crate) struct DiffArgs {
     /// The second snapshot
     #[arg(value_name = "AFTER")]
     pub(crate) after: PathBuf,
-    /// Tell places apart by this number of frames, the innermost first
+    /// Group by this number of innermost frames
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=64))]
     pub(crate) frames: u16,
     /// Print at most this number of places and of segments

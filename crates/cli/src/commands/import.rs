@@ -41,8 +41,8 @@ Examples:
   millpond import --from stalloc - -o s.trace < mem_log_dev0.txt";
 
 const LIMITS_HELP: &str = "\
-How large a recording may be; `none` alone for any size.
-What is not named stays:
+The largest recording to accept; `none` accepts any size.
+What you don't name keeps its default:
   text_bytes=SIZE: content, after decompression (1GiB)
   expansion=N: bytes of content for each compressed byte, beyond 1 MiB (64)
   events=N: events of the trace, and half of the values of a snapshot (16777216)
@@ -60,7 +60,7 @@ pub(crate) struct ImportArgs {
     /// The trace to write; compressed if its name ends in `.gz` or `.zst`; `-` for standard output
     #[arg(short, long, value_name = "TRACE")]
     pub(crate) output: PathBuf,
-    /// The format, where it is not to be found out by the content
+    /// The format, if the content does not show it
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     pub(crate) from: Option<Format>,
     /// The number of the device to take from a snapshot that has several

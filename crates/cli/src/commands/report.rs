@@ -29,11 +29,11 @@ Examples:
 /// `millpond report`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportArgs {
-    /// Traces, or recordings that `import` reads; `-` is standard input. Without any, a real trace that is built in
+    /// Traces, or recordings that `import` reads; `-` is standard input. The default is a built-in trace
     #[arg(value_name = "TRACE")]
     traces: Vec<PathBuf>,
     #[arg(long = "pattern", value_name = "NAME[:seed=N]", value_parser = PatternChoice::parse)]
-    #[arg(help = "A made-up program instead of a trace", long_help = pattern_long_help())]
+    #[arg(help = "A synthetic program instead of a trace", long_help = pattern_long_help())]
     #[arg(help_heading = INPUT)]
     patterns: Vec<PatternChoice>,
     /// The page to write; `-` for standard output. An existing file is replaced once the page is whole
@@ -53,7 +53,7 @@ pub(crate) struct ReportArgs {
     #[arg(help_heading = DEVICE)]
     #[arg(value_parser = DeviceName::One, hide_possible_values = true)]
     device: String,
-    /// The policies, side by side
+    /// The policies to compare, separated by commas
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',', default_value = "classic,paged")]
     #[arg(value_parser = policy_names())]
     #[arg(help_heading = POLICY)]
@@ -62,7 +62,7 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_name = "STRING")]
     #[arg(help_heading = POLICY)]
     conf: Option<String>,
-    /// The most that may be reserved: bytes, as 12GiB or 800M, or a multiple of each trace's peak live bytes, as 1.10x
+    /// The limit on reserved memory: bytes (12GiB, 800M), or a multiple of each trace's live peak (1.10x)
     #[arg(long, value_name = "BYTES|TIMESx", value_parser = Limit::parse)]
     #[arg(help_heading = POLICY)]
     limit: Option<Limit>,
@@ -77,10 +77,10 @@ pub(crate) struct ReportArgs {
     #[arg(help_heading = INPUT)]
     scale: u64,
     #[arg(long, value_name = "KEY=N,...", default_value = "", hide_default_value = true)]
-    #[arg(value_parser = parse_limits, help = "How large a trace may be, as in `millpond replay`")]
+    #[arg(value_parser = parse_limits, help = "The largest trace to accept, as in `millpond replay`")]
     #[arg(help_heading = INPUT)]
     trace_limits: Limits,
-    /// Exit with 0 also where allocations were refused for lack of memory, and not with 4
+    /// Exit with 0 instead of 4 if allocations were refused for lack of memory
     #[arg(long)]
     #[arg(help_heading = OUTPUT)]
     allow_oom: bool,
@@ -90,7 +90,10 @@ pub(crate) struct ReportArgs {
 const INDENT: usize = 10;
 
 fn pattern_long_help() -> String {
-    format!("A made-up program instead of a trace; `all` for each. May be repeated:\n{}", pattern_help(WIDTH - INDENT))
+    format!(
+        "A synthetic program instead of a trace; `all` for each. May be repeated:\n{}",
+        pattern_help(WIDTH - INDENT)
+    )
 }
 
 /// Replays the traces and writes the page. Prints the files that were written.

@@ -220,7 +220,7 @@ fn alloc(raw: &mut RawOp) -> Result<OpKind, String> {
         return Err("`size` is 0, must be at least 1".into());
     }
     if size > BYTES_MAX {
-        return Err(format!("`size` is {size}, must be at most 2^60 - 1, the most that can be asked for"));
+        return Err(format!("`size` is {size}, must be at most 2^60 - 1, the largest request"));
     }
     let (addr, oom) = match (addr.take(), oom.take()) {
         (Some(addr), None) => (Some(addr), None),

@@ -62,7 +62,7 @@ impl Rules {
             (OpKind::Alloc { id, oom, .. }, true) => {
                 let life = self.life(*id)?;
                 if *life != Life::Unborn {
-                    return Err(format!("block {id} was allocated before, expected a number of its own"));
+                    return Err(format!("block {id} was allocated before, expected a new number"));
                 }
                 *life = if oom.is_some() { Life::Failed } else { Life::Allocated };
             }

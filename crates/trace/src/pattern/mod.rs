@@ -72,7 +72,7 @@ impl Pattern {
             Pattern::Growing => "32 buffers that grow a little each round, the new one before the old one goes",
             Pattern::Phases => "memory full of one size, all freed, then of another size or on another stream",
             Pattern::Sawtooth => "random sizes that rise to a peak, fall to a tenth, and rise again",
-            Pattern::Survivors => "one small block in every 2 MiB or 20 MiB stays, then large ones are asked for",
+            Pattern::Survivors => "one small block in every 2 MiB or 20 MiB stays, then large requests",
             Pattern::Streams => "2 GiB allocated and freed on each of 32 streams, one after the other",
             Pattern::ManyStreams => "random sizes and frees on 32 streams; some blocks are used on a second stream",
             Pattern::Random => "random frees of sizes from 512 B to 256 MiB",
