@@ -294,7 +294,9 @@ mod tests {
 /// Returns the text of an error of a trace. `option` is the one by which a command raises a limit.
 pub(crate) fn advised(error: &TraceError, option: &str) -> String {
     match error {
-        TraceError::Limit { limit, .. } => format!("{error}: {option} {}=N, or `none`", limit.name()),
+        &TraceError::Limit { limit, enough, .. } => {
+            format!("{error}: {}, or `none`", raised(option, limit.name(), enough))
+        }
         error => format!("{error}; docs/reference/trace-format.md describes the format"),
     }
 }

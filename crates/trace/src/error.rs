@@ -61,7 +61,7 @@ pub enum TraceError {
     /// The trace has more than the reader accepts.
     #[error(
         "line {line}: the trace has more than {most} {limit}, the most that this reader accepts; to read it, raise \
-         `{}` of its limits", limit.name()
+         `{}` of its limits{}", limit.name(), enough.map_or(String::new(), |enough| format!(" to {enough}"))
     )]
     Limit {
         /// The limit.
@@ -71,6 +71,8 @@ pub enum TraceError {
         /// The number of the line that exceeds it, from 1. For the length of the text, the line after the last one that
         /// was read.
         line: u64,
+        /// The value of the limit that is enough for this trace; `None` if it is not known.
+        enough: Option<u64>,
     },
 }
 

@@ -9,6 +9,7 @@ use flate2::write::GzEncoder;
 
 use crate::Trace;
 use crate::content::Content;
+use crate::enough::enough;
 use crate::error::TraceError;
 use crate::limits::{Limit, Limits};
 use crate::output::WholeFile;
@@ -77,9 +78,18 @@ impl Trace {
             let (most, limit) = limits.text_after(content.taken());
             if total > most {
                 let most = if limit == Limit::Expansion { limits.expansion } else { most };
-                return Err(TraceError::Limit { limit, most, line: parser.line() + 1 });
+                let enough = enough(limit, parser.read(total), &parser, content);
+                return Err(TraceError::Limit { limit, most, line: parser.line() + 1, enough });
             }
-            let rest = parser.lines(&text)?.len();
+            let before = parser.read(total - text.len() as u64);
+            let rest = match parser.lines(&text) {
+                Ok(rest) => rest.len(),
+                Err(TraceError::Limit { limit, most, line, .. }) => {
+                    let enough = enough(limit, before, &parser, text.chain(content));
+                    return Err(TraceError::Limit { limit, most, line, enough });
+                }
+                Err(error) => return Err(error),
+            };
             text.drain(..text.len() - rest);
             if read == 0 {
                 return parser.finish(&text);

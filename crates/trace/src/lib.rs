@@ -2,6 +2,7 @@
 
 mod content;
 mod details;
+mod enough;
 mod error;
 mod event;
 mod file;

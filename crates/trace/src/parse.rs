@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::enough::Before;
 use crate::error::{Problem, TraceError, shorten};
 use crate::limits::{Limit, Limits};
 use crate::rules::Rules;
@@ -75,6 +76,21 @@ impl Parser {
         self.lines
     }
 
+    /// Returns how much was read, with the number of bytes, which the caller knows.
+    pub(crate) fn read(&self, bytes: u64) -> Before {
+        Before { events: self.trace.events.len() as u64, details: self.trace.details.stored(), bytes }
+    }
+
+    /// Returns whether an event that was read names a stream.
+    pub(crate) fn names(&self, stream: u64) -> bool {
+        self.rules.is_named(stream)
+    }
+
+    /// Returns the number of different streams that were read.
+    pub(crate) fn different_streams(&self) -> u64 {
+        self.rules.different_streams()
+    }
+
     /// Reads all complete lines of `text` and returns what follows the last of them.
     pub(crate) fn lines<'a>(&mut self, mut text: &'a [u8]) -> Result<&'a [u8], TraceError> {
         while !text.is_empty() {
@@ -135,7 +151,7 @@ impl Parser {
         } else {
             return Ok(());
         };
-        Err(TraceError::Limit { limit, most, line: self.lines + 1 })
+        Err(TraceError::Limit { limit, most, line: self.lines + 1, enough: None })
     }
 
     /// Checks that the line that was just read, if it adds a detail, stays within the limit of them.
@@ -144,7 +160,7 @@ impl Parser {
         if self.trace.details.stored() <= most {
             return Ok(());
         }
-        Err(TraceError::Limit { limit: Limit::Details, most, line: self.lines + 1 })
+        Err(TraceError::Limit { limit: Limit::Details, most, line: self.lines + 1, enough: None })
     }
 
     fn error(&self, line: &[u8], problem: Problem) -> TraceError {

@@ -48,6 +48,12 @@ impl Rules {
         self.different_streams
     }
 
+    /// Returns whether a stream was named.
+    pub(crate) fn is_named(&self, stream: u64) -> bool {
+        let word = usize::try_from(stream / 64).ok().and_then(|word| self.named.get(word));
+        word.is_some_and(|word| word & (1 << (stream % 64)) != 0)
+    }
+
     #[inline]
     fn name(&mut self, stream: u32) {
         let (word, bit) = (stream as usize / 64, 1 << (stream % 64));

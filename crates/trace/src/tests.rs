@@ -263,13 +263,13 @@ fn events_and_different_streams_are_bounded() {
     assert_eq!(
         events,
         "line 5: the trace has more than 3 events, the most that this reader accepts; to read it, raise \
-        `events` of its limits"
+        `events` of its limits to 4"
     );
     let streams = told(Limits { streams: 2, ..Limits::NONE });
     assert!(streams.starts_with("line 5: the trace has more than 2 different streams"), "{streams}");
     let many: String = (0..1025).map(|stream| format!("m {stream} {}\n", stream * 60)).collect();
     let error = Trace::parse(many.as_bytes()).unwrap_err();
-    assert!(matches!(error, TraceError::Limit { limit: Limit::Streams, most: 1024, line: 1025 }), "{error}");
+    assert!(matches!(error, TraceError::Limit { limit: Limit::Streams, most: 1024, line: 1025, .. }), "{error}");
 }
 
 #[test]
@@ -436,7 +436,36 @@ fn the_number_of_details_is_limited() {
     let read = |details| Trace::from_reader_within(DETAILED.as_bytes(), &Limits { details, ..Limits::NONE });
     assert_eq!(read(5).unwrap().events.len(), 4);
     match read(4).unwrap_err() {
-        TraceError::Limit { limit: Limit::Details, most: 4, line: 6 } => {}
+        TraceError::Limit { limit: Limit::Details, most: 4, line: 6, enough: Some(5) } => {}
         other => panic!("{other}"),
     }
+}
+
+/// Whatever limit a trace exceeds, the error names the value that is enough, and one less is not.
+#[test]
+fn the_limit_that_an_error_names_is_enough() {
+    let mut text = String::from(DETAILED);
+    // More than one block of text, and streams that are named only at its end.
+    for id in 2..60_000 {
+        text += &format!("a {id} 512 {}\n", if id < 59_990 { 1 } else { id - 59_990 });
+    }
+    let read = |limits: &Limits| Trace::from_reader_within(text.as_bytes(), limits);
+    let enough = |limits: &Limits, expected: Limit| match read(limits).unwrap_err() {
+        TraceError::Limit { limit, enough: Some(enough), .. } if limit == expected => enough,
+        other => panic!("{other}"),
+    };
+    let limits = |limit, most| match limit {
+        Limit::Events => Limits { events: most, ..Limits::NONE },
+        Limit::Streams => Limits { streams: most, ..Limits::NONE },
+        Limit::Details => Limits { details: most, ..Limits::NONE },
+        _ => Limits { text_bytes: most, ..Limits::NONE },
+    };
+    for limit in [Limit::Events, Limit::Streams, Limit::Details, Limit::TextBytes] {
+        let limits = |most| limits(limit, most);
+        let value = enough(&limits(1), limit);
+        assert!(read(&limits(value)).is_ok(), "{limit} {value}");
+        assert_eq!(enough(&limits(value - 1), limit), value);
+    }
+    let message = read(&limits(Limit::Events, 7)).unwrap_err().to_string();
+    assert!(message.ends_with("raise `events` of its limits to 60002"), "{message}");
 }

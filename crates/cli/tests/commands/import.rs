@@ -172,7 +172,7 @@ fn a_trace_becomes_the_same_trace() {
     assert_eq!(Trace::read(&target).expect("a trace"), Trace::read(&source).expect("a trace"));
     let empty = Scratch::new("no-event.trace", b"# {}\n");
     run(&["import", empty.path(), "-o", &target]).fails(2, &["there is no event in it", "no trace is written"]);
-    run(&["import", &source, "-o", &target, "--limits", "events=3"]).fails(2, &["--limits events=N, or `none`"]);
+    run(&["import", &source, "-o", &target, "--limits", "events=3"]).fails(2, &["--limits events=18751, or `none`"]);
 }
 
 /// What no command can read is answered by each of them with the formats that there are.
