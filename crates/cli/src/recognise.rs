@@ -10,8 +10,8 @@ use crate::failure::Failure;
 /// How much of a file is looked at to find out what it is.
 const BEGINNING_BYTES: usize = 4096;
 
-/// The letters of a trace's events.
-const EVENTS: &[u8] = b"afcumwet";
+/// The letters of a trace's events and their details.
+const LINES: &[u8] = b"afcumwetpknsli";
 
 /// What a file is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,7 +50,8 @@ fn known(beginning: &[u8]) -> Result<Known, String> {
 fn begins_a_trace(beginning: &[u8]) -> bool {
     match beginning {
         [] | [b'#', ..] => true,
-        [letter, b' ', ..] => EVENTS.contains(letter),
+        [letter, b' ', ..] => LINES.contains(letter),
+        [b'e' | b'i', b'\n', ..] => true,
         _ => false,
     }
 }

@@ -21,6 +21,9 @@ const NOTES_MAX: usize = 20;
 /// The highest number of a stream, and one more.
 const STREAMS_MAX: u64 = 1 << 16;
 
+/// The most refused requests that a header names, the newest ones.
+const REFUSED_MAX: usize = 1000;
+
 /// What a recording has and its trace has not, or what is doubtful about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Left {
@@ -67,8 +70,10 @@ pub(crate) struct Program {
     pub(crate) live: HashMap<u64, Live>,
     left: Vec<Left>,
     notes: Vec<String>,
-    /// The number of refused requests that became allocations.
-    refused: u64,
+    /// The refused requests that became allocations, by the numbers of their blocks.
+    refused: Vec<u32>,
+    /// The number of blocks that were allocated before the recording or the part of it.
+    before: u64,
     limits: Limits,
     /// The part of the recording that the trace is of, unless it is the whole.
     part: Option<Part>,
@@ -90,7 +95,7 @@ impl Program {
         let (streams, live) = (HashMap::new(), HashMap::new());
         let (events, left, limits) = (Vec::new(), Vec::new(), *limits);
         let (counted, part, notes) = (None, None, Vec::new());
-        let (streams_end, refused, blocks, number) = (0, 0, 0, 0);
+        let (streams_end, refused, before, blocks, number) = (0, Vec::new(), 0, 0, 0);
         let (spot, places) = (Spot::default(), None);
         Self {
             events,
@@ -102,6 +107,7 @@ impl Program {
             left,
             notes,
             refused,
+            before,
             limits,
             part,
             number,
@@ -171,12 +177,19 @@ impl Program {
         part.finish(&mut |event, spot| self.keep(event, spot))?;
         self.leave_many("events outside of the part", outside);
         self.leave_many("blocks from before the part, which are allocated at its beginning", part.live);
+        self.before += part.live;
         Ok(())
     }
 
     /// Notes that an event is left out, if the part has it.
     pub(crate) fn leave(&mut self, what: &str) {
         self.leave_many(what, u64::from(self.has(self.number)));
+    }
+
+    /// Notes that blocks were allocated before the recording, in an order that is not known.
+    pub(crate) fn begin_with(&mut self, blocks: u64) {
+        self.leave_many("blocks that were allocated before the history, whose order is not known", blocks);
+        self.before += blocks;
     }
 
     /// Notes that something is left out several times, or not at all.
@@ -268,8 +281,14 @@ impl Program {
 
     /// Adds a request that was refused: an allocation that is freed at once.
     pub(crate) fn refuse(&mut self, bytes: u64, stream: u32) -> Result<(), TextProblem> {
-        self.refused += u64::from(self.has(self.number));
         let id = self.allocate(bytes, stream)?.id;
+        if self.has(self.number) {
+            // The trace of a part numbers its blocks anew.
+            self.refused.extend(self.events.last().and_then(|event| match event {
+                Event::Allocate { id, .. } => Some(*id),
+                _ => None,
+            }));
+        }
         self.push(Event::Free { id })
     }
 
@@ -294,6 +313,13 @@ impl Program {
         if let Some(device) = device {
             header.insert("device".into(), device.into());
         }
+        if self.before > 0 {
+            header.insert("blocks_before".into(), self.before.into());
+        }
+        if !self.refused.is_empty() {
+            let newest = &self.refused[self.refused.len().saturating_sub(REFUSED_MAX)..];
+            header.insert("refused_blocks".into(), newest.into());
+        }
         let beyond = self.places.as_ref().map_or(0, |places| places.beyond);
         self.leave_many("call stacks or labels of events, beyond the most that `details` of the limits allows", beyond);
         for key in ["workload", "conf"] {
@@ -307,6 +333,6 @@ impl Program {
         let details = self.places.take().map_or(Details::default(), Places::finish);
         let trace = Trace { header, events: std::mem::take(&mut self.events), streams: self.streams_end, details };
         let Program { left, notes, refused, .. } = self;
-        Imported { trace, format, device, left, notes, refused }
+        Imported { trace, format, device, left, notes, refused: refused.len() as u64 }
     }
 }

@@ -369,8 +369,7 @@ impl History {
             };
             added.map_err(|problem| (number, problem))?;
         }
-        program
-            .leave_many("blocks that were allocated before the history, whose order is not known", before.len() as u64);
+        program.begin_with(before.len() as u64);
         for (what, count) in self.left {
             program.leave_many(&what, count);
         }

@@ -11,7 +11,7 @@ function edgesOf(program, by) {
   const edge = new Float64Array(columns + 1).fill(1);
   if (by === "time") {
     const micros = timesOf(program);
-    const whole = micros[columns] - micros[0];
+    const whole = durationOf(program);
     for (let column = 0; column < columns; column += 1) edge[column] = (micros[column] - micros[0]) / whole;
   } else {
     for (let column = 0; column < columns; column += 1) edge[column] = firstOf(program, column) / events;
@@ -33,13 +33,21 @@ function timesOf(program) {
   return program.times;
 }
 
+/** Returns how long the axis of time is: a little longer than the pass, so that its last events have a width. */
+function durationOf(program) {
+  const { columns } = program;
+  const micros = timesOf(program);
+  return (micros[columns] - micros[0]) * (1 + 1 / columns);
+}
+
 /** Returns which part of the pass is shown, from 0 to 1 of its axis. Calls the listeners when that changes. */
 function passView(program) {
   const view = {
     program, by: "events", edge: edgesOf(program, "events"), from: 0, to: 1, listeners: [],
     isWhole: () => view.from === 0 && view.to === 1,
     /** Returns the narrowest part that can be shown. */
-    least: () => (view.by === "time" ? CLOSEST.time : Math.min(1, CLOSEST.columns / program.columns)),
+    least: () => (view.by === "time" ? Math.min(1, Math.max(CLOSEST.time, 1 / durationOf(program)))
+      : Math.min(1, CLOSEST.columns / program.columns)),
     /** Shows a part. One that is too narrow, or that reaches over an end, is moved. */
     show(from, to) {
       const span = Math.min(1, Math.max(to - from, view.least()));
@@ -88,7 +96,8 @@ function passView(program) {
     /** Returns the times between which it is shown. */
     times() {
       const micros = timesOf(program);
-      return [view.from, view.to].map((at) => Math.round(micros[0] + at * (micros[program.columns] - micros[0])));
+      const end = micros[program.columns];
+      return [view.from, view.to].map((at) => Math.round(Math.min(end, micros[0] + at * durationOf(program))));
     },
     /** Returns the first and the last event that are shown. */
     events() {
@@ -153,7 +162,7 @@ function ticksOf(view, width) {
   const micros = isTime ? timesOf(program) : [];
   // An event's number is one more than the number of those before it.
   const zero = isTime ? micros[0] : 1;
-  const whole = isTime ? micros[program.columns] - micros[0] : program.events;
+  const whole = isTime ? durationOf(program) : program.events;
   const shown = Math.max(4, width / TICK_GAP);
   const step = Math.max(1, roundStep((to - from) * whole / shown));
   const ticks = [];

@@ -5,6 +5,7 @@ use millpond::settings::{Policy, Scrub, Segments, Settings};
 use millpond_replay::{Fit, Fits};
 
 use crate::data::{RefusalData, Run};
+use crate::recorded::Recorded;
 use crate::text::{bytes, count};
 
 /// The variable that PyTorch reads its allocator's settings from.
@@ -35,19 +36,39 @@ pub struct Headline<'a> {
     pub fits: Option<&'a Fits>,
     /// Limits that fit, where a request was refused.
     pub enough: &'a [Enough],
+    /// What the recorded program itself was refused.
+    pub recorded: Option<&'a Recorded>,
+    /// The limit of the replays, in bytes.
+    pub limit: Option<u64>,
+    /// Whether the program uses PyTorch's allocator, or may.
+    pub is_of_torch: bool,
 }
 
 impl Headline<'_> {
-    /// Returns one sentence, or two where a request was refused. What can be typed is between backticks.
+    /// Returns one sentence, or two where a request was refused, after one on what the recorded program was refused.
+    /// What can be typed is between backticks.
     pub fn text(&self) -> String {
         let refused = self.pairs().find(|(_, run)| run.passes.iter().any(|pass| pass.refused > 0));
-        match refused {
-            None => self.spared(),
-            Some((settings, run)) => match self.advice(settings) {
-                Some(advice) => format!("{} {advice}", refusal(settings, run)),
-                None => refusal(settings, run),
-            },
+        let Some((settings, run)) = refused else { return self.unrefused() };
+        let mut text = self.refusal(settings, run);
+        let at = run.refusal.as_ref().map(|refusal| refusal.at);
+        if let Some(recorded) = self.recorded.filter(|recorded| at != Some(recorded.at())) {
+            text = format!("{} In the replay, {text}{}", recorded.sentence(), recorded.why_elsewhere());
         }
+        self.advice(settings).map_or(text.clone(), |advice| format!("{text} {advice}"))
+    }
+
+    /// Returns what there is to say where no replay was refused anything.
+    fn unrefused(&self) -> String {
+        let spared = self.spared();
+        let Some(recorded) = self.recorded else { return spared };
+        let hint = match self.limit {
+            None => "To see why, give the replay the memory that it had, such as `--limit 3GiB`.".to_owned(),
+            Some(limit) => {
+                format!("In a replay within {}, nothing is refused.{}", bytes(limit), recorded.why_elsewhere())
+            }
+        };
+        format!("{} {hint} {spared}", recorded.sentence())
     }
 
     fn pairs(&self) -> impl Iterator<Item = (&Settings, &Run)> {
@@ -57,7 +78,7 @@ impl Headline<'_> {
     /// Returns what each run reserves beyond what is live, where nothing was refused.
     fn spared(&self) -> String {
         let Some((settings, first)) = self.pairs().next() else { return String::new() };
-        let mut text = format!("{} reserves {}", subject(settings, first), beyond(first, true));
+        let mut text = format!("{} reserves {}", self.subject(settings, first), beyond(first, true));
         let others = &self.runs[1..];
         // What keeps no cache reserves nothing beyond, and is too slow to be advised.
         let caches = |run: &&Run| !run.policy.starts_with(Policy::Direct.name());
@@ -86,12 +107,12 @@ impl Headline<'_> {
                 let paged = paged
                     .filter(saves)
                     .map(|paged| format!("; Millpond's `{}` takes {}", conf_of(paged), bytes(paged.reserved_peak)));
-                let own = setting(torch);
+                let own = self.setting(torch);
                 Some(format!("{own} fits, with {} reserved{}.", bytes(torch.reserved_peak), paged.unwrap_or_default()))
             }
             (None, Some(fit)) => {
                 let expandable = fits.policies.iter().any(|fit| is_expandable(&fit.settings.policy));
-                let (setting, reserved) = (setting(fit), bytes(fit.reserved_peak));
+                let (setting, reserved) = (self.setting(fit), bytes(fit.reserved_peak));
                 let least = self.least().map(|least| format!("; {least}")).unwrap_or_default();
                 Some(if fit.settings.policy == Policy::Direct {
                     format!("Only {setting} fits, which keeps no cache and so is slow{least}.")
@@ -115,8 +136,10 @@ impl Headline<'_> {
 
     /// Returns how much is missing where no policy fits.
     fn missing(&self, fits: &Fits) -> String {
-        let within = fits.limit_bytes.map_or("the device's memory".to_owned(), bytes);
-        let over = fits.limit_bytes.is_some_and(|limit| fits.live_peak > limit);
+        // A limit may come from the configuration, too.
+        let limit = fits.limit_bytes.or_else(|| self.runs.iter().find_map(|run| Some(run.refusal.as_ref()?.limit)));
+        let within = limit.map_or("the device's memory".to_owned(), bytes);
+        let over = limit.is_some_and(|limit| fits.live_peak > limit);
         let live = bytes(fits.live_peak);
         match (over, self.least()) {
             (true, None) => format!("No policy fits in {within}: the program has {live} live at once."),
@@ -125,6 +148,43 @@ impl Headline<'_> {
             }
             (false, Some(enough)) => format!("No policy fits in {within}; {enough}."),
             (false, None) => format!("No policy fits in {within}, although no more than {live} are live at once."),
+        }
+    }
+
+    /// Returns the name of a run that begins a sentence, for those who know PyTorch.
+    fn subject(&self, settings: &Settings, run: &Run) -> String {
+        let name = &run.policy;
+        let others_are_default = Settings { policy: Policy::default(), ..settings.clone() } == Settings::default();
+        match &settings.policy {
+            _ if !self.is_of_torch => format!("`{name}`"),
+            policy if is_plain(policy) && others_are_default => format!("PyTorch's default allocator (`{name}`)"),
+            policy if is_plain(policy) => format!("PyTorch's allocator (`{name}`)"),
+            policy if is_expandable(policy) => format!("PyTorch's allocator with expandable segments (`{name}`)"),
+            _ => format!("`{name}`"),
+        }
+    }
+
+    /// Returns where and why a run refused its first request.
+    fn refusal(&self, settings: &Settings, run: &Run) -> String {
+        let who = self.subject(settings, run);
+        let Some(refusal) = &run.refusal else {
+            let pass = run.passes.iter().take_while(|pass| pass.refused == 0).count() + 1;
+            return format!("{who} runs out of memory in pass {pass} of {}.", run.passes.len());
+        };
+        let (event, requested) = (count(refusal.at as u64 + 1), bytes(refusal.requested));
+        format!("{who} runs out of memory at event {event}: the program asks for {requested}{}.", reason(refusal))
+    }
+
+    /// Returns what to set for a policy that fits: PyTorch's own variable where that is enough.
+    fn setting(&self, fit: &Fit) -> String {
+        let conf = conf_of(fit);
+        let is_torch = self.is_of_torch
+            && matches!(fit.settings.policy, Policy::Classic(_))
+            && fit.settings.scrub == Scrub::default();
+        match conf.strip_prefix("policy:classic") {
+            Some("") if is_torch => "PyTorch's default allocator (`classic`)".to_owned(),
+            Some(own) if is_torch => format!("`{VARIABLE}={}`", own.trim_start_matches(',')),
+            _ => format!("Millpond's `{conf}`"),
         }
     }
 }
@@ -137,18 +197,6 @@ fn is_expandable(policy: &Policy) -> bool {
     *policy == Policy::Classic(Segments::Expandable)
 }
 
-/// Returns the name of a run that begins a sentence, for those who know PyTorch.
-fn subject(settings: &Settings, run: &Run) -> String {
-    let name = &run.policy;
-    let others_are_default = Settings { policy: Policy::default(), ..settings.clone() } == Settings::default();
-    match &settings.policy {
-        policy if is_plain(policy) && others_are_default => format!("PyTorch's default allocator (`{name}`)"),
-        policy if is_plain(policy) => format!("PyTorch's allocator (`{name}`)"),
-        policy if is_expandable(policy) => format!("PyTorch's allocator with expandable segments (`{name}`)"),
-        _ => format!("`{name}`"),
-    }
-}
-
 /// Returns how much a run reserves beyond the most that is live, over all passes.
 fn beyond(run: &Run, is_first: bool) -> String {
     let (live, reserved) = run.life;
@@ -159,24 +207,17 @@ fn beyond(run: &Run, is_first: bool) -> String {
     }
 }
 
-/// Returns where and why a run refused its first request.
-fn refusal(settings: &Settings, run: &Run) -> String {
-    let who = subject(settings, run);
-    let Some(refusal) = &run.refusal else {
-        let pass = run.passes.iter().take_while(|pass| pass.refused == 0).count() + 1;
-        return format!("{who} runs out of memory in pass {pass} of {}.", run.passes.len());
-    };
-    let (event, requested) = (count(refusal.at as u64 + 1), bytes(refusal.requested));
-    format!("{who} runs out of memory at event {event}: the program asks for {requested}{}.", reason(refusal))
-}
-
 fn reason(refusal: &RefusalData) -> String {
     let &RefusalData { requested, free, limit, reserved, hole, .. } = refusal;
     let room = limit.saturating_sub(reserved);
     let largest = hole.map_or(0, |(_, bytes)| bytes);
     match () {
         () if free.saturating_add(room) < requested => {
-            format!(", and only {} of {} are left", bytes(free.saturating_add(room)), bytes(limit))
+            let left = free.saturating_add(room);
+            if bytes(left) == bytes(requested) {
+                return format!(", which is {} more than is left of {}", bytes(requested - left), bytes(limit));
+            }
+            format!(", and only {} of {} are left", bytes(left), bytes(limit))
         }
         () if largest >= requested => {
             format!(
@@ -189,17 +230,6 @@ fn reason(refusal: &RefusalData) -> String {
         () => {
             format!(" while {} are reserved and free in pieces, and {} more may be reserved", bytes(free), bytes(room))
         }
-    }
-}
-
-/// Returns what to set for a policy that fits: PyTorch's own variable where that is enough.
-fn setting(fit: &Fit) -> String {
-    let conf = conf_of(fit);
-    let is_torch = matches!(fit.settings.policy, Policy::Classic(_)) && fit.settings.scrub == Scrub::default();
-    match conf.strip_prefix("policy:classic") {
-        Some("") if is_torch => "PyTorch's default allocator (`classic`)".to_owned(),
-        Some(own) if is_torch => format!("`{VARIABLE}={}`", own.trim_start_matches(',')),
-        _ => format!("Millpond's `{conf}`"),
     }
 }
 
@@ -275,7 +305,20 @@ mod tests {
 
     fn text(runs: &[(Policy, Run)], fits: Option<&Fits>, enough: &[Enough]) -> String {
         let (settings, runs): (Vec<_>, Vec<_>) = runs.iter().map(|(p, run)| (settings(*p), run.clone())).unzip();
-        Headline { settings: &settings, runs: &runs, fits, enough }.text()
+        headline(&settings, &runs, fits, enough).text()
+    }
+
+    fn headline<'a>(
+        settings: &'a [Settings],
+        runs: &'a [Run],
+        fits: Option<&'a Fits>,
+        enough: &'a [Enough],
+    ) -> Headline<'a> {
+        Headline { settings, runs, fits, enough, recorded: None, limit: None, is_of_torch: true }
+    }
+
+    fn setting(fit: &Fit) -> String {
+        headline(&[], &[], None, &[]).setting(fit)
     }
 
     const CLASSIC: Policy = Policy::Classic(Segments::Plain);
@@ -383,5 +426,53 @@ mod tests {
         late.passes = vec![first.clone(), PassData { refused: 2, ..first }];
         let told = text(&[(CLASSIC, late)], None, &[]);
         assert_eq!(told, "PyTorch's default allocator (`classic`) runs out of memory in pass 2 of 2.");
+    }
+
+    /// Returns what the recorded program was refused, at event 1,234 or 2,000, with so many blocks before its history.
+    fn recorded(at: usize, older: u64) -> Recorded {
+        let begin = format!("# {{\"refused_blocks\":[0],\"blocks_before\":{older}}}\n");
+        let text = format!("{begin}{}a 0 {} 0\nf 0\n", "e\n".repeat(at), 41 * MIB);
+        let trace = millpond_trace::Trace::parse(text.as_bytes()).expect("a trace");
+        Recorded::of(&trace, &crate::blocks(&trace)).expect("a refused request")
+    }
+
+    #[test]
+    fn what_the_recorded_program_was_refused_comes_first() {
+        let (settings, runs) = ([settings(CLASSIC)], [run(CLASSIC, 128 * MIB, refused(60 * MIB))]);
+        let fits = fits(&[(CLASSIC, 1, 128), (EXPANDABLE, 0, 106)]);
+        let told = |recorded: &Recorded| {
+            Headline { recorded: Some(recorded), ..headline(&settings, &runs, Some(&fits), &[]) }.text()
+        };
+        let elsewhere = told(&recorded(1999, 564));
+        let begins = "The recorded program ran out of memory at event 2,000, when it asked for 41.0 MiB. In the \
+                      replay, PyTorch's default allocator (`classic`) runs out of memory at event 1,234";
+        assert!(elsewhere.starts_with(begins), "{elsewhere}");
+        assert!(elsewhere.contains("begins after 564 blocks were allocated"), "{elsewhere}");
+        assert!(elsewhere.ends_with("`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` fits, with 106 MiB reserved."));
+        let same = told(&recorded(1233, 0));
+        assert!(same.starts_with("PyTorch's default allocator (`classic`) runs out"), "{same}");
+    }
+
+    #[test]
+    fn where_no_replay_is_refused_what_the_program_was_the_limit_is_asked_for() {
+        let (settings, runs) = ([settings(CLASSIC)], [run(CLASSIC, 138 * MIB, None)]);
+        let recorded = recorded(1999, 0);
+        let told =
+            |limit| Headline { recorded: Some(&recorded), limit, ..headline(&settings, &runs, None, &[]) }.text();
+        assert!(told(None).contains("asked for 41.0 MiB. To see why, give the replay the memory"), "{}", told(None));
+        let within = told(Some(200 * MIB));
+        assert!(within.contains("41.0 MiB. In a replay within 200 MiB, nothing is refused. PyTorch's"), "{within}");
+    }
+
+    #[test]
+    fn a_recording_of_another_allocator_is_not_told_of_settings_of_pytorch() {
+        let (settings, runs) = ([settings(CLASSIC)], [run(CLASSIC, 128 * MIB, refused(60 * MIB))]);
+        let fits = fits(&[(CLASSIC, 1, 128), (EXPANDABLE, 0, 106)]);
+        let told = Headline { is_of_torch: false, ..headline(&settings, &runs, Some(&fits), &[]) }.text();
+        assert!(told.starts_with("`classic` runs out of memory"), "{told}");
+        assert!(
+            told.ends_with("Millpond's `policy:classic,expandable_segments:True` fits, with 106 MiB reserved."),
+            "{told}"
+        );
     }
 }

@@ -12,6 +12,7 @@ mod places;
 mod plot;
 #[cfg(feature = "png")]
 mod png;
+mod recorded;
 mod sampler;
 mod scout;
 mod series;
@@ -34,6 +35,7 @@ pub use page::page;
 pub use plot::{PlotError, life_plot, timeline_plot};
 #[cfg(feature = "png")]
 pub use png::{SCALE, png};
+pub use recorded::Recorded;
 pub use sampler::{Agenda, Chosen, Moment, Refusal, Sample, Sampled, Sampler, moments};
 pub use scout::{PassSeen, Peak, Scout, Scouted};
 pub use series::Series;

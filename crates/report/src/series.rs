@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 /// first as it is, divided by what divides all of them. A space follows that divisor.
 ///
 /// A difference is a number in digits of five bits, the lowest first; its lowest bit says whether it is negative. A
-/// digit is one of [`DIGITS`], in the upper half of them if another digit follows. A point and a number stand for that
+/// digit is one of `DIGITS`, in the upper half of them if another digit follows. A point and a number stand for that
 /// many differences of zero.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Series(pub Vec<u64>);

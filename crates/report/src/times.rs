@@ -6,21 +6,30 @@ use crate::owners::replayed;
 use crate::series::Series;
 use crate::spans::Spans;
 
+/// The largest number of microseconds that a page can show, which is that of whole numbers in its scripts.
+const MICROS_MAX: u64 = (1 << 53) - 1;
+
+/// Returns how long after the first one a time is, as far as a page can show it.
+fn since(first: u64, now: u64) -> u64 {
+    now.saturating_sub(first).min(MICROS_MAX)
+}
+
 /// Returns the time of the first event of each column, and at the end that of the last event, in microseconds since the
-/// trace began. Returns `None` for a trace without times.
+/// first event that has a time. Returns `None` for a trace without times.
 ///
 /// An event whose time is not known has that of the one before it. Those before the first known time have that one.
 pub fn micros(trace: &Trace, spans: Spans) -> Option<Series> {
     let time = |(at, _)| trace.details.place(at).micros;
     let mut now = replayed(trace).find_map(time)?;
+    let first = now;
     let mut micros = Vec::with_capacity(spans.columns() + 1);
     for (event, at) in replayed(trace).enumerate() {
         now = time(at).unwrap_or(now);
         if micros.len() < spans.columns() && spans.first(micros.len()) == event {
-            micros.push(now);
+            micros.push(since(first, now));
         }
     }
-    micros.push(now);
+    micros.push(since(first, now));
     Some(Series(micros))
 }
 
@@ -39,7 +48,7 @@ mod tests {
         for (event, micros) in [(1, 10), (3, 30), (4, 40), (5, 50)] {
             trace.details.push(event, Place { micros: Some(micros), ..Place::default() });
         }
-        assert_eq!(micros_of(&trace), Some(Series(vec![10, 10, 10, 30, 50, 50, 50])));
+        assert_eq!(micros_of(&trace), Some(Series(vec![0, 0, 0, 20, 40, 40, 40])));
     }
 
     #[test]

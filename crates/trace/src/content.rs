@@ -32,6 +32,8 @@ pub struct Content<'a> {
     taken: Rc<Cell<u64>>,
     /// What was looked at and not read yet.
     beginning: Cursor<Vec<u8>>,
+    /// The error that came after it, for the next read.
+    broken: Option<io::Error>,
 }
 
 impl<'a> Content<'a> {
@@ -53,14 +55,15 @@ impl<'a> Content<'a> {
             [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Box::new(zstd::Decoder::new(whole)?),
             _ => Box::new(whole),
         };
-        Ok(Self { reader, taken, beginning: Cursor::default() })
+        Ok(Self { reader, taken, beginning: Cursor::default(), broken: None })
     }
 
     /// Returns the first bytes, as many as `most` if there are, and keeps them to be read.
     ///
     /// # Errors
     ///
-    /// Returns the reader's or the decompressor's error.
+    /// Returns the reader's or the decompressor's error if there are no bytes before it. Otherwise the read after them
+    /// returns it.
     ///
     /// # Panics
     ///
@@ -69,7 +72,14 @@ impl<'a> Content<'a> {
         assert_eq!(self.beginning.position(), 0, "the beginning is looked at before it is read");
         let known = self.beginning.get_mut();
         let missing = most.saturating_sub(known.len());
-        self.reader.by_ref().take(missing as u64).read_to_end(known)?;
+        if self.broken.is_none()
+            && let Err(error) = self.reader.by_ref().take(missing as u64).read_to_end(known)
+        {
+            if known.is_empty() {
+                return Err(error);
+            }
+            self.broken = Some(error);
+        }
         Ok(&known[..most.min(known.len())])
     }
 
@@ -82,7 +92,7 @@ impl<'a> Content<'a> {
 impl Read for Content<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.beginning.read(buffer)? {
-            0 => self.reader.read(buffer),
+            0 => self.broken.take().map_or_else(|| self.reader.read(buffer), Err),
             read => Ok(read),
         }
     }
@@ -115,5 +125,17 @@ mod tests {
         }
         let mut short = Content::new(&b"ab"[..]).expect("a beginning");
         assert_eq!(short.beginning(9).expect("bytes"), b"ab");
+    }
+
+    #[test]
+    fn what_breaks_off_is_read_as_far_as_it_goes() {
+        let whole = gzip(b"some text that is cut off in the end, where it says nothing new");
+        let mut content = Content::new(&whole[..whole.len() - 12]).expect("a beginning");
+        let beginning = content.beginning(4096).expect("some bytes").to_vec();
+        assert!(beginning.starts_with(b"some"), "{beginning:?}");
+        let mut text = Vec::new();
+        content.read_to_end(&mut text).expect_err("the text is not whole");
+        assert_eq!(text, beginning);
+        assert!(Content::new(&whole[..12]).and_then(|mut content| content.beginning(9).map(drop)).is_err());
     }
 }

@@ -18,8 +18,8 @@ pub(crate) struct Before {
 }
 
 /// Returns the value of a limit that is enough for a trace, given what was read before and the text from there on.
-/// Returns `None` if it is not known: the expansion depends on how the compression goes on, the text does not end within
-/// 16 GiB, or it cannot be read.
+/// Returns `None` if it is not known: the expansion depends on how the compression goes on, the text does not end
+/// within 16 GiB, or it cannot be read.
 ///
 /// Costs a look at each line of the text, and eight bytes for each stream.
 pub(crate) fn enough(limit: Limit, before: Before, parser: &Parser, text: impl Read) -> Option<u64> {

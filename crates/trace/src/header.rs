@@ -149,6 +149,25 @@ impl Header {
         self.values.get("peak_reserved")?.as_u64()
     }
 
+    /// Returns the numbers of the blocks that stand for requests that the recorded program was refused, in order. Empty
+    /// where the header does not say.
+    pub fn refused_blocks(&self) -> Vec<u64> {
+        let blocks = self.values.get("refused_blocks").and_then(Value::as_array);
+        blocks.map(|blocks| blocks.iter().filter_map(Value::as_u64).collect()).unwrap_or_default()
+    }
+
+    /// Returns how many blocks were allocated before the recording began, and so in an order that is not known. 0 where
+    /// the header does not say.
+    pub fn blocks_before(&self) -> u64 {
+        self.values.get("blocks_before").and_then(Value::as_u64).unwrap_or(0)
+    }
+
+    /// Returns whether the recording is of an allocator other than PyTorch's.
+    pub fn is_of_another_allocator(&self) -> bool {
+        let from = self.values.get("imported_from").and_then(Value::as_str);
+        from.is_some_and(|from| from != "pytorch")
+    }
+
     /// Returns the segments that the program's allocator took from the driver, in order: the bytes and the address of
     /// each. Empty where the header does not tell.
     pub fn segment_addresses(&self) -> Vec<(u64, u64)> {

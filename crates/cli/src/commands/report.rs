@@ -106,7 +106,11 @@ pub(crate) fn run(args: &ReportArgs, output: &mut Output) -> Result<(), Failure>
     let drawn = draw(&args.replay(), output)?;
     for file in drawn.written {
         if output.is_json() {
-            output.json(&file);
+            let mut row = serde_json::json!(file);
+            if file.file == args.output {
+                row["headlines"] = drawn.headlines.as_slice().into();
+            }
+            output.json(&row);
         } else {
             output.text(&format!("{} ({})\n", shown(&file.file), millpond_report::text::bytes(file.bytes)));
         }

@@ -87,7 +87,7 @@ fn totals_of_other_numbers_of_passes_are_not_compared() {
     let (two, three) = (file("two.json", &two), file("three.json", &three));
     let ran = run(&["compare", two.path(), three.path()]);
     assert!(ran.stdout.contains("No difference in 2 results"), "{}", ran.stdout);
-    assert!(ran.stderr.contains("gnn under paged: A has 2 passes and B 3, so totals of all passes"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("gnn under paged: passes: 2 in A, 3 in B, so totals of all passes"), "{}", ran.stderr);
 }
 
 #[test]

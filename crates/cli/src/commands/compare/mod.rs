@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use self::measures::{Measure, least_and_most};
-use self::results::{Group, Results};
+use self::results::{Group, Results, name_settings};
 use crate::failure::Failure;
 use crate::files::{self, shown};
 use crate::output::{Align, Output, Table, tell, wrapped};
@@ -83,7 +83,8 @@ enum Compared {
 /// Returns [`Failure::Input`] for a file that cannot be read or has no results.
 pub(crate) fn run(args: &CompareArgs, output: &mut Output) -> Result<(), Failure> {
     files::check(&[args.a.clone(), args.b.clone()], &[])?;
-    let (a, b) = (Results::read(&args.a)?, Results::read(&args.b)?);
+    let (mut a, mut b) = (Results::read(&args.a)?, Results::read(&args.b)?);
+    name_settings([&mut a, &mut b]);
     let mut table = Table::new(&[
         ("result", Align::Left),
         ("measure", Align::Left),
@@ -105,7 +106,7 @@ pub(crate) fn run(args: &CompareArgs, output: &mut Output) -> Result<(), Failure
             && a != b
         {
             let title = group.title();
-            tell(&format!("note: {title}: A has {a} passes and B {b}, so totals of all passes are not compared"));
+            tell(&format!("note: {title}: passes: {a} in A, {b} in B, so totals of all passes are not compared"));
         }
         for measure in group.measures().filter(|measure| passes.0 == passes.1 || !measure.is_of_all_passes()) {
             match compared(measure, group, other) {

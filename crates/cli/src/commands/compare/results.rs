@@ -90,7 +90,6 @@ impl Results {
             });
             group.rows.push(row);
         }
-        name_settings(&mut groups);
         Ok(Self { groups, order, count, conditions })
     }
 
@@ -151,6 +150,21 @@ impl Group {
         Some(values[(values.len() - 1) / 2].midpoint(*upper))
     }
 
+    /// Returns the program and the policy, as a key.
+    fn program(&self) -> String {
+        format!("{:?}", ["trace", "policy"].map(|key| self.identity.get(key)))
+    }
+
+    /// Returns a setting for readers.
+    fn setting(&self, key: &str) -> String {
+        match self.identity.get(key) {
+            None => "none".to_owned(),
+            Some(Value::String(text)) => text.clone(),
+            Some(value) if key.ends_with("_bytes") => value.as_u64().map_or_else(|| value.to_string(), format_bytes),
+            Some(value) => value.to_string(),
+        }
+    }
+
     /// Returns what the results are of, for readers.
     pub(super) fn title(&self) -> String {
         let text = |key: &str| self.identity.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -169,27 +183,20 @@ impl Group {
     }
 }
 
-/// Gives each group of a replay the settings in which the groups of its program and policy differ.
-fn name_settings(groups: &mut BTreeMap<String, Group>) {
-    let program = |group: &Group| ["trace", "policy"].map(|key| group.identity.get(key).cloned());
+/// Gives each group of a replay the settings in which the groups of its program and policy differ, of both files.
+pub(super) fn name_settings(files: [&mut Results; 2]) {
     let mut found = BTreeMap::<String, BTreeMap<&str, BTreeSet<String>>>::new();
-    let value = |group: &Group, key: &str| match group.identity.get(key) {
-        None => "none".to_owned(),
-        Some(Value::String(text)) => text.clone(),
-        Some(value) if key.ends_with("_bytes") => value.as_u64().map_or_else(|| value.to_string(), format_bytes),
-        Some(value) => value.to_string(),
-    };
-    for group in groups.values() {
-        let settings = found.entry(format!("{:?}", program(group))).or_default();
+    for group in files.iter().flat_map(|results| results.groups.values()) {
+        let settings = found.entry(group.program()).or_default();
         for key in SETTINGS {
-            settings.entry(key).or_default().insert(value(group, key));
+            settings.entry(key).or_default().insert(group.setting(key));
         }
     }
-    for group in groups.values_mut() {
-        let settings = &found[&format!("{:?}", program(group))];
+    for group in files.into_iter().flat_map(|results| results.groups.values_mut()) {
+        let settings = &found[&group.program()];
         let differ = SETTINGS.iter().filter(|key| settings[**key].len() > 1);
         let named =
-            |key: &&str| format!(", {} {}", key.trim_end_matches("_bytes").replace('_', " "), value(group, key));
+            |key: &&str| format!(", {} {}", key.trim_end_matches("_bytes").replace('_', " "), group.setting(key));
         group.settings = differ.map(named).collect();
     }
 }
@@ -241,16 +248,22 @@ mod tests {
 
     #[test]
     fn a_title_names_the_settings_in_which_results_differ() {
+        let results = |text: &str| Results::parse(text.as_bytes()).unwrap_or_else(|what| panic!("{what}"));
+        let titles = |results: &Results| results.groups().map(|(_, group)| group.title()).collect::<Vec<_>>();
         let with = |more: &str| ROW.replace('}', &format!(",{more}}}"));
         let (one, two) = (with("\"limit_bytes\":2097152"), with("\"in_flight\":200"));
-        let results = Results::parse(format!("{one}\n{two}\n").as_bytes()).unwrap_or_else(|what| panic!("{what}"));
-        let titles: Vec<_> = results.groups().map(|(_, group)| group.title()).collect();
-        assert_eq!(
-            titles,
-            ["a under paged, limit 2.00 MiB, in flight none", "a under paged, limit none, in flight 200"]
-        );
-        let alone = Results::parse(one.as_bytes()).unwrap_or_else(|what| panic!("{what}"));
-        assert_eq!(alone.groups().map(|(_, group)| group.title()).collect::<Vec<_>>(), ["a under paged"]);
+        let first = "a under paged, limit 2.00 MiB, in flight none";
+        let second = "a under paged, limit none, in flight 200";
+        let (mut a, mut b) = (results(&format!("{one}\n{two}\n")), results(&one));
+        name_settings([&mut a, &mut b]);
+        assert_eq!((titles(&a), titles(&b)), (vec![first.to_owned(), second.to_owned()], vec![first.to_owned()]));
+        // The settings of two files differ, too.
+        let (mut a, mut b) = (results(&one), results(&two));
+        name_settings([&mut a, &mut b]);
+        assert_eq!((titles(&a), titles(&b)), (vec![first.to_owned()], vec![second.to_owned()]));
+        let (mut a, mut b) = (results(&one), results(&one));
+        name_settings([&mut a, &mut b]);
+        assert_eq!(titles(&a), ["a under paged"]);
     }
 
     #[test]

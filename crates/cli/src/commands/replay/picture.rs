@@ -156,7 +156,17 @@ impl<'a> Pictures<'a> {
             Holders::of(&blocks, replay.events(), &trace.details),
             report::Named::of(runs.iter().flat_map(report::Run::rows), &blocks),
         );
-        let headline = Headline { settings: variants, runs: &runs, fits: fits.as_ref(), enough: &enough }.text();
+        let recorded = report::Recorded::of(trace, &blocks);
+        let headline = Headline {
+            settings: variants,
+            runs: &runs,
+            fits: fits.as_ref(),
+            enough: &enough,
+            recorded: recorded.as_ref(),
+            limit,
+            is_of_torch: !trace.header.is_of_another_allocator(),
+        };
+        let headline = headline.text();
         self.programs.push(report::Program {
             name: name.clone(),
             facts: facts(trace, &replay),
