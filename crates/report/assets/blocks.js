@@ -111,7 +111,7 @@ function toldAt(program, stop) {
   const at = placed.block;
   const born = namedOf(program).born[at];
   const lived = blocks.lived[at];
-  const end = lived ? `gone after event ${count(born + lived + 1)}` : "not freed in the pass";
+  const end = lived ? `freed at event ${count(born + lived + 1)}` : "not freed in the pass";
   const offset = placed.offset ? `${bytes(placed.offset)} into ${place}` : `at the start of ${place}`;
   const facts = `, ${offset}, stream ${blocks.streams[at]}: ${what}. Allocated at event ${count(born + 1)}, ${end}.`;
   return [make("strong", {}, `Block of ${bytes(blocks.bytes[at])}`), facts, ...originLine(program, at)];

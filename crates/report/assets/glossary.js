@@ -23,7 +23,7 @@ const TERMS = {
   "tight": "The policy paged with growth:tight, which makes streams wait before it creates more memory.",
   "expandable": "The policy classic with expandable_segments:True.",
   "direct": "The policy without a cache: each allocation and each free calls the driver.",
-  "fragmentation": "Free memory that is there, but in pieces that are too small for a request.",
+  "fragmentation": "Free memory in pieces too small for a request.",
   "expandable_segments": "PyTorch's setting that lets a segment grow instead of adding another one.",
 };
 

@@ -24,8 +24,8 @@ function lifeSection(program) {
     parts.push(make("h3", { style: "margin-top: 28px" },
       ...explained("Freed memory [pinned] by work in flight in the last pass")),
       make("div", { class: "pins" }, ...pins.map(pinned)),
-      make("p", { class: "note" }, "The largest value of 24 moments of the pass. Memory that waits for several " +
-        "streams counts for each of them."));
+      make("p", { class: "note" }, "The maximum of 24 samples of the pass. Memory that waits for several streams " +
+        "counts for each of them."));
   }
   parts.push(behind("Table of the passes", () => lifeTable(runs)));
   return section("life", "Pass by pass", lead, ...parts);

@@ -6,7 +6,7 @@ const ROW_GAP = 3;
 // What the letters of cells stand for: a colour, and a name.
 const USES = [
   ["live", "in use"], ["waiting", "freed, waits for its points"], ["guarded", "free, another stream may still use it"],
-  ["ready", "free, could go back to the driver"], ["stranded", "free, kept by neighbours in use"],
+  ["ready", "free, could go back to the driver"], ["stranded", "free, but stuck next to live blocks"],
   ["away", "in use through a window"],
 ];
 const SIZES = ["under 1 MiB", "1 to 10 MiB", "10 to 100 MiB", "over 100 MiB"];
@@ -54,13 +54,13 @@ function mapSection(program, cursor) {
     for (const map of maps) map.paint();
   };
   const by = switchOf("by", "Colours of the map", BY, choose);
-  const lead = `Each cell is ${bytes(program.cell)} of reserved memory, in the colour of what covers most of it. A ` +
-    "gap ends a segment, or a stretch of pages; addresses without memory are left out." + windowsText(program);
+  const lead = `Each cell is ${bytes(program.cell)} of reserved memory, coloured by what fills most of it. A ` +
+    "gap marks the end of a segment or a run of pages; addresses without memory are left out." + windowsText(program);
   const controls = make("div", { class: "controls" }, by, make("div", { class: "jumps" },
     ...jumps.map(([, jump]) => jump)));
-  const how = "The moments are the peaks, which the buttons name, and others at equal distances; nothing between two " +
-    "moments is shown. Point at a cell, tap it or move there with the arrow keys to see what lies there. At the " +
-    "peaks this names the larger blocks one by one.";
+  const how = "The slider has the peaks (the buttons) and evenly spaced moments; nothing in between is shown. Point " +
+    "at a cell, tap it or move there with the arrow keys to see what lies there. At the peaks, the larger blocks are " +
+    "named individually.";
   choose("state");
   const part = section("map", "Map of memory", lead, controls, output, slider, keys,
     make("div", { class: "map" }, ...maps.map((map) => map.element)), make("p", { class: "note" }, how),
@@ -72,8 +72,8 @@ function mapSection(program, cursor) {
 
 function windowsText(program) {
   const has = program.runs.some((run) => run.moments.some((moment) => moment.rows.some((row) => row.window)));
-  return has ? " Blocks in windows are the memory of other places once more, at second addresses; windows without a " +
-    "block are left out." : "";
+  return has ? " Windows map the same memory at a second address, so their blocks appear twice; empty windows are " +
+    "left out." : "";
 }
 
 function firstMoment(program) {
@@ -99,7 +99,7 @@ function keysOf(program, by) {
     const streams = [...new Set(program.runs.flatMap((run) => run.moments.flatMap((moment) =>
       moment.rows.map((row) => row.stream))))].sort((a, b) => a - b);
     const shown = streams.slice(0, 8).map((stream, at) => item("s" + at, "stream " + stream));
-    const more = streams.length > 8 ? [make("li", {}, "further streams have the same colours again")] : [];
+    const more = streams.length > 8 ? [make("li", {}, "colours repeat after eight streams")] : [];
     return [...shown, ...more, item("free", "not in use")];
   }
   const seen = new Set(program.runs.flatMap((run) => run.moments.flatMap((moment) =>
@@ -276,10 +276,10 @@ function nameOf(by, use, tag, stream) {
 
 function mapTable(program) {
   const names = program.runs[0].parts.map(([name]) => name);
-  const heads = ["event", "moment", "policy", ...names.map((name) => " " + name), " segments or stretches"];
+  const heads = ["event", "moment", "policy", ...names.map((name) => " " + name), " segments or runs of pages"];
   const rows = program.moments.flatMap(([at, why], place) => program.runs.map((run) => {
     const moment = run.moments[place];
-    return [count(at + 1), why || "equal distance", run.policy, ...moment.parts.map(bytes),
+    return [count(at + 1), why || "evenly spaced", run.policy, ...moment.parts.map(bytes),
       count(moment.rows.filter((row) => !row.window).length)];
   }));
   return table(heads, rows);

@@ -4,8 +4,12 @@ const CALLS = ["short", "every call"];
 const FLOOR = 22;
 const FLOORS = 28;
 const PAD = 5;
-const NOT_KNOWN = ["no label", "no stack known"];
+const NOT_KNOWN = ["no label", "no call stack"];
 const WEIGHTS = ["at the peak", "allocated in all"];
+// What `placesOf` adds up.
+const OWN = "What libraries allocate counts at the line that calls them, and your code below a line at its own lines. ";
+const NO_STACK = "Blocks usually have no call stack because the recording does not have their allocation, or because " +
+  "a library made them outside Python.";
 
 function hasOrigins({ who }) {
   return Boolean(who.stacks || who.by_label);
@@ -46,11 +50,12 @@ function whoSection(program) {
       : null,
     parts.search, parts.found);
   const hint = make("p", { class: "note", id: "who-keys" },
-    "Click or Enter begins the chart at a call, and the names above it or Escape lead back. Arrow keys move." +
-    (who.stacks ? " The short view leaves out calls of libraries that only call one other." : ""));
+    "Click a call or press Enter to zoom in; use the names above or Escape to go back. Arrow keys move." +
+    (who.stacks ? " The short view hides library calls that only call one other function." : ""));
+  const missing = isStackMissing(who) ? [make("p", { class: "note" }, NO_STACK)] : [];
   const item = (tint, text) => make("li", {}, key(tint), text);
   const keys = make("ul", { class: "keys" }, item("mine", who.stacks ? "your code" : "labels"),
-    who.stacks ? item("library", "a library's, by its path") : null, item("found", "found by the search"));
+    who.stacks ? item("library", "library code (by path)") : null, item("found", "found by the search"));
   const lead = whoLead(program, treeFor(kinds[0]));
   listen(chart);
   again({});
@@ -58,7 +63,12 @@ function whoSection(program) {
   const fold = behind(who.stacks ? "Table of the lines of your code" : "Table of the labels",
     () => placesTable(treeFor(kinds[0])));
   return section("who", "Who allocates", lead, controls, parts.path, make("div", { class: "icicle" }, parts.canvas),
-    parts.deeper, parts.output, keys, hint, fold);
+    parts.deeper, parts.output, keys, hint, ...missing, fold);
+}
+
+/** Returns whether some blocks have no call stack where others have one. */
+function isStackMissing({ stacks }) {
+  return Boolean(stacks) && stacks.names.some((name, at) => at > 0 && name === -1);
 }
 
 function howToKnow() {
@@ -162,12 +172,12 @@ function placesOf(tree, weight) {
 }
 
 function whoLead(program, tree) {
-  const lead = `The chart shows what is live at the peak, after event ${count(program.holders.at + 1)}, or all that ` +
-    "a pass allocates. Each call lies under its caller and is as wide as the bytes of its blocks.";
+  const lead = `The chart shows what is live at the peak, after event ${count(program.holders.at + 1)}, or ` +
+    "everything a pass allocates. Each call lies under its caller and is as wide as the bytes of its blocks.";
   const first = placesOf(tree, 0).find(([text]) => text !== NOT_KNOWN[Number(tree.isStack)]);
   if (!first || !tree.nodes[0].bytes[0]) return lead;
-  return [make("strong", {}, first[0]), ` holds the most: ${bytes(first[1][0])}, ` +
-    `${share(first[1][0], tree.nodes[0].bytes[0])} of the peak. `, lead];
+  return [make("strong", {}, first[0]), ` holds the most${tree.isStack ? " of its own" : ""}: ${bytes(first[1][0])}, ` +
+    `${share(first[1][0], tree.nodes[0].bytes[0])} of the peak. ${tree.isStack ? OWN : ""}`, lead];
 }
 
 function share(part, whole) {
@@ -216,7 +226,7 @@ function paintIcicle({ program, state, parts, view }) {
   };
   lay(state.focus, 0, 0);
   state.boxes = boxes;
-  parts.deeper.textContent = isCut ? "There are deeper calls than fit here: begin the chart at a lower one." : "";
+  parts.deeper.textContent = isCut ? "Deeper calls do not fit: zoom in to see them." : "";
   state.tallest = Math.max(state.tallest || 0, floors);
   const [context] = prepared(canvas, state.tallest * FLOOR);
   context.font = "12px system-ui, sans-serif";

@@ -5,6 +5,7 @@ function holdersSection(program) {
   const share = (value) => make("div", { class: "bar", "aria-hidden": "true" },
     make("i", { style: `width: ${(100 * value / Math.max(1, holders.live)).toFixed(2)}%; background: var(--live)` }));
   const percent = (value) => (100 * value / Math.max(1, holders.live)).toFixed(1) + " %";
+  const isByLine = Boolean(program.who.stacks);
   const hasPlaces = holders.groups.some((group) => group.place);
   const place = (text) => (hasPlaces ? [text] : []);
   const rows = holders.groups.map((group) => {
@@ -17,14 +18,14 @@ function holdersSection(program) {
     const sum = holders.other_bytes;
     rows.push(["other sizes", count(holders.other_blocks), "", ...place(""), "", bytes(sum), percent(sum), share(sum)]);
   }
-  const heads = ["size of each", " blocks", "lives", ...place("mostly allocated by"), " first at event", " together",
-    " share", ""];
+  const heads = ["size of each", " blocks", "lives", ...place(isByLine ? "main allocating line" : "main label"),
+    " first at event", " total", " share", ""];
   const list = table(heads, rows, { class: hasPlaces ? "holders places" : "holders" });
   const cells = ["size", "blocks", "lives", ...place("place"), "first", "sum", "percent", "share"];
   for (const row of list.rows) [...row.cells].forEach((cell, at) => cell.classList.add(cells[at]));
   const lead = explained(`The most memory is [live] after event ${count(holders.at + 1)}: ${bytes(holders.live)} in ` +
-    `${count(holders.blocks)} blocks. They are listed by size and by how long they live. Every policy has the ` +
-    "same ones.");
+    `${count(holders.blocks)} blocks. They are grouped by size and lifetime, and are the same ` +
+    "under every policy.");
   return section("holders", "Who holds memory", lead, boxed("Who holds memory", list));
 }
 
@@ -42,8 +43,7 @@ function fitsSection(fits) {
   const rows = fits.policies.map(([policy, refused, reserved]) =>
     [policyTerm(policy), refused ? count(refused) : "none", bytes(reserved), refused ? "no" : "yes"]);
   const list = table(["policy", " [refused]", " peak [reserved]", "fits"], rows);
-  return section("fits", "Which policy would have fitted", fits.sentence,
-    boxed("Which policy would have fitted", list));
+  return section("fits", "Which policies would have fit", fits.sentence, boxed("Which policies would have fit", list));
 }
 
 function refusal(run, program, id) {
@@ -75,19 +75,18 @@ function refusal(run, program, id) {
     refusalText(seen, program), make("div", { class: "oom" }, ...rows.flat()));
   const keys = names.flatMap((name, at) => (seen.parts[at] > 0 ? [make("li", {}, key(name), term(name))] : []));
   part.append(make("ul", { class: "keys" }, ...keys, make("li", {}, key("idle"), "not reserved")),
-    make("details", {}, make("summary", {}, "The error, as the program sees it"), make("pre", {}, seen.message)));
+    make("details", {}, make("summary", {}, "The error message the program would get"), make("pre", {}, seen.message)));
   return part;
 }
 
 function refusalText(seen, program) {
-  let text = `Event ${count(seen.at + 1)} of ${count(program.events)} is the first refused request. It asks for ` +
-    `${bytes(seen.requested)}; ${bytes(seen.free)} are free in total`;
-  text += seen.hole ? `, and the largest piece has ${bytes(seen.hole[1])}.` : ".";
   const more = seen.limit - seen.reserved;
-  text += more > 0 ? ` Another ${bytes(more)} may be reserved.` : " No more may be reserved.";
-  if (!seen.hole || !seen.pins.length) return text;
-  const pin = (pin) => `a block of ${bytes(pin.bytes)} ${pin.before ? "before" : "after"} it` +
-    (pin.waiting ? ", which is freed and waits for the device" : ", which is in use") +
-    (pin.born == null ? "" : ` (allocated at event ${count(pin.born + 1)}, lives ${pin.lifetime})`);
-  return `${text} That piece is bounded by ${seen.pins.map(pin).join(" and ")}.`;
+  const told = (pin) => `${pin.waiting ? "freed" : "live"} block of ${bytes(pin.bytes)} ` +
+    (pin.born == null ? "" : `(allocated at event ${count(pin.born + 1)}, lives ${pin.lifetime}) `) +
+    (pin.waiting ? "that waits for the device " : "") + (pin.before ? "lies before it" : "follows it");
+  const pins = seen.hole && seen.pins.length ? ` A ${seen.pins.map(told).join(" and a ")}.` : "";
+  const piece = seen.hole ? `, and the largest piece is ${bytes(seen.hole[1])}` : "";
+  return `Event ${count(seen.at + 1)} of ${count(program.events)} is the first refused request. It asks for ` +
+    `${bytes(seen.requested)}; ${bytes(seen.free)} are free in total${piece}.${pins} The limit leaves ` +
+    (more > 0 ? `room to reserve ${bytes(more)} more.` : "no room to reserve more.");
 }

@@ -45,13 +45,13 @@ function timelineSection(program, cursor) {
   const hint = make("p", { class: "note hint", id: "zoom-hint" }, make("span", { class: "fine" }, POINTER_HINT),
     make("span", { class: "coarse" }, TOUCH_HINT));
   const grid = make("div", { class: "timeline" + (lines.length > 3 ? " many" : "") }, panels, readout.element);
-  const lead = explained("What [reserved] memory was used for in the first [pass]. The line on top is the most that " +
-    "was reserved. Point at a panel or move the slider to read values.");
+  const lead = explained("What [reserved] memory was used for in the first [pass]. The top line is the most " +
+    "reserved. Point at a panel or move the slider to read values.");
   const part = section("timeline", "Over one pass", lead, zoomControls(view, cursor), hint, grid,
     make("p", { class: "note" }, howExact(program)));
   for (const { run } of lines.filter((line) => line.run.differs > 0)) {
-    const text = `${run.policy}: in ${count(run.differs)} columns, the second replay, which drew the stack, reserved ` +
-      "something other than the first.";
+    const text = `${run.policy}: in ${count(run.differs)} columns, the second replay, which drew the columns, ` +
+      "reserved a different amount from the first.";
     part.append(make("p", { class: "note" }, text));
   }
   part.append(behind("Table of the timeline", () => timelineTable(lines, used, program)));
@@ -62,9 +62,9 @@ function howExact(program) {
   const marks = " Triangles below a panel mark the peaks that the map shows.";
   if (program.columns === program.events) return "Each event has a column of its own." + marks;
   const events = count(Math.ceil(program.events / program.columns));
-  return `Each of ${count(program.columns)} columns covers up to ${events} events. Its stack is the moment with the ` +
-    "most live memory, the thin line is the least live, and the line on top is the most reserved. So no peak and no " +
-    "dip is lost. The strips show sums over a column." + marks;
+  return `Each of ${count(program.columns)} columns covers up to ${events} events. A column shows the moment with ` +
+    "the most live memory, the thin line is the least live, and the top line is the most reserved, so peaks and dips " +
+    "are kept. Strips show the total per column." + marks;
 }
 
 function partOf(line, name) {
@@ -126,8 +126,8 @@ function readoutOf(lines, shared) {
       row([key(part), term(part)], (line, column) => bytes(partOf(line, part)[column]))),
     row([term("reserved")], (line, column) =>
       bytes(line.parts.reduce((sum, [, values]) => sum + values[column], 0)), { class: "sum" }),
-    row(["most reserved here"], (line, column) => bytes(line.reserved_max[column])),
-    row(["least live here"], (line, column) => bytes(line.live_min[column])),
+    row(["most reserved in this column"], (line, column) => bytes(line.reserved_max[column])),
+    row(["least live in this column"], (line, column) => bytes(line.live_min[column])),
     ...extra, ...refused,
   ];
   const caption = make("caption");

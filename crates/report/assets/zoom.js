@@ -5,7 +5,7 @@ const DRAG = 5;
 const FACTOR = 1.6;
 
 const POINTER_HINT = "Drag to zoom into a range, Ctrl + wheel to zoom, Shift + drag to move, double-click for the " +
-  "whole pass. Keys: + \u2212 \u2190 \u2192 Home End, and 0 for the whole pass.";
+  "whole pass. Keys: + and \u2212 zoom, arrows, Home and End move, 0 shows the whole pass.";
 const TOUCH_HINT = "Pinch to zoom, two fingers to move, double-tap for all.";
 
 /** Has a panel's plot zoom and move what all panels show. `range` marks what is being selected, from 0 to 1. */

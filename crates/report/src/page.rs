@@ -101,7 +101,7 @@ const HEADS: [(&str, &str); 8] = [
     ("driver calls", "Calls of the driver in the first pass."),
     ("last pass", "Calls of the driver in the last pass. There are none once the program has settled."),
     ("waits", "Waits of the host, and of streams for each other, in all passes."),
-    ("refused", "Requests that failed for lack of memory, in all passes."),
+    ("refused, all passes", "Requests that failed for lack of memory, in all passes."),
 ];
 
 /// Returns the table of the numbers that matter.

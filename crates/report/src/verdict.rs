@@ -12,7 +12,7 @@ pub(crate) fn of(passes: &[PassData]) -> String {
     let quiet = passes.iter().rev().take_while(|pass| pass.calls == 0).count();
     if quiet > 0 {
         let first = passes.len() - quiet + 1;
-        return format!("Settled: no driver call from pass {first} on.");
+        return format!("Settled: no driver calls from pass {first} on.");
     }
     let waits = last.waits + last.stalls;
     let mut text = format!("Not settled: {} driver calls in the last pass", last.calls);
@@ -43,7 +43,7 @@ mod tests {
     #[test]
     fn the_first_quiet_pass_is_named() {
         let passes = [pass(9, 0, vec![]), pass(3, 0, vec![]), pass(0, 0, vec![]), pass(0, 0, vec![])];
-        assert_eq!(of(&passes), "Settled: no driver call from pass 3 on.");
+        assert_eq!(of(&passes), "Settled: no driver calls from pass 3 on.");
     }
 
     #[test]
