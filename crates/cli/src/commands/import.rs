@@ -28,8 +28,8 @@ Formats:
   stalloc    the log of STAlloc's tracer, mem_log_dev0.txt
   trace      a trace of Millpond, which is written as it is
 
-Each may be compressed with gzip or zstd, and is known by its content. Prints what the recording has and the trace \
-has not. `replay`, `report` and `tune` take any of these files as they are.
+Each may be compressed with gzip or zstd, and is known by its content. Prints what the trace leaves out \
+or changes. `replay`, `report` and `tune` take any of these files as they are.
 
 Examples:
   millpond import snapshot.pickle -o train.trace.zst
@@ -115,7 +115,7 @@ struct Row<'a> {
     notes: &'a [String],
 }
 
-/// Something that the trace has not, as JSON.
+/// Something that the trace leaves out or changes, as JSON.
 #[derive(Serialize)]
 struct LeftRow<'a> {
     what: &'a str,
@@ -291,7 +291,7 @@ fn print(args: &ImportArgs, source: &str, program: &Program, output: &mut Output
     // The table has no head.
     text.extend(output.table(&table).lines().skip(1).flat_map(|line| [line, "\n"]));
     if !left.is_empty() {
-        text += "not carried over:\n";
+        text += "not carried over, or changed:\n";
         let width = left.iter().map(|left| left.count.to_string().len()).max().unwrap_or(0);
         for Left { what, count } in left {
             text += &format!("  {count:>width$} {what}\n");
