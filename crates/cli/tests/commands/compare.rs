@@ -103,6 +103,21 @@ fn times_of_one_run_are_said_to_be() {
 }
 
 #[test]
+fn the_clock_of_a_simulated_driver_is_not_compared_with_a_real_one() {
+    let rows = timed(&replayed(&[]), [200.0, 100.0, 110.0]);
+    let mut real = rows.clone();
+    for row in &mut real {
+        row["device"] = "cuda".into();
+        row["device_name"] = "a GPU".into();
+        row["driver_time_us"] = 1e9.into();
+    }
+    let (a, b) = (file("clock-a.json", &rows), file("clock-b.json", &real));
+    let ran = run(&["compare", a.path(), b.path()]);
+    assert!(ran.stdout.contains("No difference in 2 results"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("clock-b.json: 2 results, a GPU through cuda, "), "{}", ran.stdout);
+}
+
+#[test]
 fn traces_of_one_name_are_not_equal_runs() {
     let mut rows = timed(&replayed(&[])[..1], [9.0, 9.0, 9.0]);
     rows.push(rows[0].clone());

@@ -66,6 +66,11 @@ impl Measure {
         matches!(self.key, "life_peak_reserved_bytes" | "all_driver_calls")
     }
 
+    /// Returns whether the number is by the driver's clock, which is no other's on the simulated device.
+    pub(super) fn is_of_driver_clock(&self) -> bool {
+        self.noise == Noise::DriverClock
+    }
+
     /// Returns whether the number is a time, which differs from run to run.
     pub(super) fn is_time(&self) -> bool {
         matches!(self.unit, Unit::Nanos | Unit::Micros)

@@ -108,7 +108,13 @@ pub(crate) fn run(args: &CompareArgs, output: &mut Output) -> Result<(), Failure
             let title = group.title();
             tell(&format!("note: {title}: passes: {a} in A, {b} in B, so totals of all passes are not compared"));
         }
-        for measure in group.measures().filter(|measure| passes.0 == passes.1 || !measure.is_of_all_passes()) {
+        let same_passes = passes.0 == passes.1;
+        // A simulated clock and a real one have nothing in common.
+        let same_clock = group.is_simulated() == other.is_simulated();
+        let comparable = |measure: &Measure| {
+            (same_passes || !measure.is_of_all_passes()) && (same_clock || !measure.is_of_driver_clock())
+        };
+        for measure in group.measures().filter(comparable) {
             match compared(measure, group, other) {
                 Compared::Alike => {}
                 Compared::Unknown => unknown += 1,

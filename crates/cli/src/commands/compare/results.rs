@@ -9,6 +9,7 @@ use millpond::text::format_bytes;
 use serde_json::{Map, Value};
 
 use super::measures::{Measure, OF_BENCH, OF_REPLAY};
+use crate::devices::SIMULATED;
 use crate::failure::Failure;
 use crate::files::{self, shown};
 
@@ -126,6 +127,11 @@ impl Group {
         self.rows.first()?["trace_digest"].as_str()
     }
 
+    /// Returns whether its times of the driver are by the simulated device's clock.
+    pub(super) fn is_simulated(&self) -> bool {
+        self.rows.iter().all(|row| row["device"] == SIMULATED)
+    }
+
     /// Returns how many passes its replays have; the most, where they differ.
     pub(super) fn passes(&self) -> Option<u64> {
         self.rows.iter().filter_map(|row| row["passes"].as_u64()).max()
@@ -221,7 +227,10 @@ fn identity(row: &Value, with_device: bool, with_digest: bool) -> Map<String, Va
 fn conditions(row: &Value) -> String {
     let text = |key: &str| row[key].as_str();
     let parts = [
-        text("device_name").map(str::to_owned),
+        text("device_name").map(|name| match text("device") {
+            Some(device) if device != SIMULATED => format!("{name} through {device}"),
+            _ => name.to_owned(),
+        }),
         text("driver").map(str::to_owned),
         text("host").map(|host| format!("on {host}")),
         text("version").map(|version| format!("millpond {version}")),
