@@ -39,7 +39,7 @@ fn a_small_file_does_not_take_a_large_machine() {
     // The text is limited to 1 MiB and 64 times the file, with two bytes of text and 24 bytes of memory for each event.
     let text = FREE_TEXT_BYTES + 64 * bomb.len() as u64;
     assert!(
-        matches!(error, TraceError::Limit { limit: Limit::Expansion, most: 64, line } if line <= text / 2),
+        matches!(error, TraceError::Limit { limit: Limit::Expansion, most: 64, line, .. } if line <= text / 2),
         "{error}"
     );
     assert!(error.to_string().contains("raise `expansion`"), "{error}");
