@@ -78,7 +78,7 @@ fn errors_name_the_place_and_the_fix() {
     let noise = Scratch::new("noise.bin", b"\x7fELF\x02");
     run(&["import", noise.path(), "-o", &trace]).fails(2, &[noise.path(), "no format is known that begins with"]);
     let broken = Scratch::new("broken.csv", b"id,lower,upper,size\na,0,x,5\n");
-    run(&["import", broken.path(), "-o", &trace]).fails(2, &["line 2, column 5: `x` is no time"]);
+    run(&["import", broken.path(), "-o", &trace]).fails(2, &["line 2, column 5: `x` is not a valid time"]);
     let code = Scratch::new("code.pickle", b"\x80\x02cos\nsystem\n.");
     run(&["import", code.path(), "-o", &trace]).fails(2, &["byte 2", "GLOBAL", "nothing of the file is run"]);
     let empty = Scratch::new("empty.json", b"{\"segments\": [], \"device_traces\": []}");

@@ -586,7 +586,7 @@ fn a_limit_of_the_reader_is_told_with_how_to_raise_it() {
     let text: String = (0..1025).map(|stream| format!("m {stream} {stream}\n")).collect();
     let file = Scratch::new("many.trace", text.as_bytes());
     let refused = run(&["replay", "--device", "sim", file.path()]);
-    refused.fails(2, &["many.trace", "line 1025", "1024 different streams", "--trace-limits streams=N"]);
+    refused.fails(2, &["many.trace", "line 1025", "1024 different streams", "--trace-limits streams=1025"]);
     let args = [
         "replay",
         "--device",
