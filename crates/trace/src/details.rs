@@ -113,9 +113,9 @@ pub struct Details {
 }
 
 impl Details {
-    /// Returns whether nothing is known of any event.
+    /// Returns whether there is nothing: no frame, call stack or label, and no event of which anything is known.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.places.is_empty() && self.stored() == 0
     }
 
     /// Returns whether any event has a time.
@@ -331,7 +331,7 @@ mod tests {
         let mut details = Details::default();
         let label = Some(details.label("weights"));
         details.push(0, Place::default());
-        assert!(details.is_empty() && !details.has_times());
+        assert!(!details.is_empty() && !details.has_times() && Details::default().is_empty());
         details.push(2, Place { label, ..Place::default() });
         details.push(5, Place { micros: Some(30), ..Place::default() });
         details.push(6, Place { micros: Some(20), ..Place::default() });

@@ -136,6 +136,8 @@ impl Trace {
             return writer.finish();
         }
         let mut writer = TraceWriter::with_details(out, header)?;
+        // All of them, also what no event has.
+        writer.define(details).map_err(TraceError::Write)?;
         for (at, event) in events.iter().enumerate() {
             writer.event_at(event, details.place(at), details)?;
         }

@@ -415,6 +415,15 @@ fn details_are_written_as_they_are_read() {
     assert_eq!(text, "# {\"counted\":true}\na 0 512 0\na 1 512 0\nf 1\nf 0\n# end 4\n");
 }
 
+#[test]
+fn details_that_no_event_has_are_written_too() {
+    for text in ["p main\n", "p main\nk 0 0\nn a\ne\n", "p main\nk 0 0\ns 1\ne\np other\nn b\ns 0\ne\ni 7\n"] {
+        let trace = Trace::parse(text.as_bytes()).unwrap();
+        let written = trace.write_to(Vec::new()).unwrap();
+        assert_eq!(Trace::parse(&written).unwrap(), trace, "{text:?}");
+    }
+}
+
 /// A program that meets its stacks as it runs writes each where it first needs it.
 #[test]
 fn details_are_written_as_they_come() {

@@ -143,7 +143,7 @@ impl<W: Write> TraceWriter<W> {
     }
 
     /// Writes the frames, call stacks and labels that were added since the last time.
-    fn define(&mut self, details: &Details) -> io::Result<()> {
+    pub(crate) fn define(&mut self, details: &Details) -> io::Result<()> {
         let Self { out, defined, .. } = self;
         for text in details.frames().skip(defined.frames) {
             writeln!(out, "p {text}")?;

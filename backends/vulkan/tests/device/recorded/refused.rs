@@ -60,7 +60,7 @@ fn what_could_not_be_ended_is_said_to_be_lost() {
     device.fail("vkEndCommandBuffer", 1, SHORT);
     let error = device.submit(stream).unwrap_err();
     assert!(matches!(error, VulkanError::NotRecorded { result: SHORT }), "{error}");
-    assert!(error.to_string().contains("record it again"), "{error}");
+    assert!(error.to_string().contains("record them again"), "{error}");
     assert_eq!(error.fault(), Fault::Other, "the same submit, made again, would leave the work out");
     assert_eq!((device.submits(), device.mark(stream)), (vec![], Tick(2)));
     finish(&device, stream);
