@@ -4,25 +4,17 @@ use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read};
 
 use crate::limits::Limit;
-use crate::parse::Parser;
+use crate::parse::{Parser, Reached};
 
 /// The most bytes that are read to find out what is enough: 16 GiB.
 const BYTES_MAX: u64 = 16 << 30;
-
-/// How much of a trace was read before the text that is counted.
-#[derive(Clone, Copy)]
-pub(crate) struct Before {
-    pub(crate) events: u64,
-    pub(crate) details: u64,
-    pub(crate) bytes: u64,
-}
 
 /// Returns the value of a limit that is enough for a trace, given what was read before and the text from there on.
 /// Returns `None` if it is not known: the expansion depends on how the compression goes on, the text does not end
 /// within 16 GiB, or it cannot be read.
 ///
 /// Costs a look at each line of the text, and eight bytes for each stream.
-pub(crate) fn enough(limit: Limit, before: Before, parser: &Parser, text: impl Read) -> Option<u64> {
+pub(crate) fn enough(limit: Limit, before: Reached, parser: &Parser, text: impl Read) -> Option<u64> {
     let mut text = BufReader::new(text.take(BYTES_MAX));
     let (mut events, mut details, mut bytes) = (before.events, before.details, before.bytes);
     let mut streams = HashSet::new();

@@ -78,10 +78,10 @@ impl Trace {
             let (most, limit) = limits.text_after(content.taken());
             if total > most {
                 let most = if limit == Limit::Expansion { limits.expansion } else { most };
-                let enough = enough(limit, parser.read(total), &parser, content);
+                let enough = enough(limit, parser.reached(total), &parser, content);
                 return Err(TraceError::Limit { limit, most, line: parser.line() + 1, enough });
             }
-            let before = parser.read(total - text.len() as u64);
+            let before = parser.reached(total - text.len() as u64);
             let rest = match parser.lines(&text) {
                 Ok(rest) => rest.len(),
                 Err(TraceError::Limit { limit, most, line, .. }) => {

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use crate::enough::Before;
 use crate::error::{Problem, TraceError, shorten};
 use crate::limits::{Limit, Limits};
 use crate::rules::Rules;
@@ -41,6 +40,15 @@ impl Trace {
     }
 }
 
+/// How much of a trace was read.
+#[derive(Clone, Copy)]
+pub(crate) struct Reached {
+    pub(crate) events: u64,
+    /// The frames, call stacks and labels.
+    pub(crate) details: u64,
+    pub(crate) bytes: u64,
+}
+
 /// A reader of lines that arrive in pieces.
 pub(crate) struct Parser {
     limits: Limits,
@@ -77,8 +85,8 @@ impl Parser {
     }
 
     /// Returns how much was read, with the number of bytes, which the caller knows.
-    pub(crate) fn read(&self, bytes: u64) -> Before {
-        Before { events: self.trace.events.len() as u64, details: self.trace.details.stored(), bytes }
+    pub(crate) fn reached(&self, bytes: u64) -> Reached {
+        Reached { events: self.trace.events.len() as u64, details: self.trace.details.stored(), bytes }
     }
 
     /// Returns whether an event that was read names a stream.
