@@ -12,7 +12,6 @@ use crate::places::Spot;
 struct Held {
     bytes: u64,
     stream: u32,
-    uses: Vec<u32>,
     spot: Spot,
     /// Whether it was freed, and completes later.
     is_freed: bool,
@@ -118,12 +117,7 @@ impl Part {
         match happened.event {
             Event::Allocate { id, bytes, stream } => {
                 let spot = Spot { micros: None, ..happened.spot };
-                self.before.insert(id, Held { bytes, stream, uses: Vec::new(), spot, is_freed: false });
-            }
-            Event::Use { id, stream } => {
-                if let Some(held) = self.before.get_mut(&id).filter(|held| !held.uses.contains(&stream)) {
-                    held.uses.push(stream);
-                }
+                self.before.insert(id, Held { bytes, stream, spot, is_freed: false });
             }
             Event::Free { id } if happened.completes_later => {
                 if let Some(held) = self.before.get_mut(&id) {
@@ -131,6 +125,7 @@ impl Part {
                 }
             }
             Event::Free { id } | Event::Complete { id } => drop(self.before.remove(&id)),
+            // Recordings say of a use only with the free that ends it.
             _ => {}
         }
     }
@@ -141,10 +136,9 @@ impl Part {
             return Ok(());
         }
         self.live = self.before.len() as u64;
-        for (old, Held { bytes, stream, uses, spot, is_freed }) in std::mem::take(&mut self.before) {
+        for (old, Held { bytes, stream, spot, is_freed }) in std::mem::take(&mut self.before) {
             let id = self.new_id(old);
             keep(Event::Allocate { id, bytes, stream }, &spot)?;
-            uses.into_iter().try_for_each(|stream| keep(Event::Use { id, stream }, &Spot::default()))?;
             if is_freed {
                 self.pending.insert(id);
             }
