@@ -74,6 +74,8 @@ mod tests {
             (&b""[..], Known::Trace),
             (b"# {\"workload\":\"a\"}\na 0 1 0\n", Known::Trace),
             (b"m 0 0\n", Known::Trace),
+            (b"p train.py:40 main\nk 0 0\n", Known::Trace),
+            (b"i\ne\n", Known::Trace),
             (b"\x80\x04\x95", Known::Recording(Format::PyTorch)),
             (b"PK\x03\x04", Known::Recording(Format::PyTorch)),
             (b"{\"segments\": []}", Known::Recording(Format::PyTorch)),
