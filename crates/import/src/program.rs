@@ -138,7 +138,7 @@ impl Program {
         Counts { events, streams: Some(streams).filter(|streams| *streams < STREAMS_MAX) }
     }
 
-    /// Checks that the trace may have so many events.
+    /// Checks that the limits allow a trace with this number of events.
     pub(crate) fn expect_room(&self, events: u64) -> Result<(), TextProblem> {
         let most = self.limits.events;
         if events <= most { Ok(()) } else { Err(TextProblem::Events { most, enough: None }) }
@@ -170,10 +170,11 @@ impl Program {
         self.places.is_some()
     }
 
-    /// Ends the part, if it is one, of a recording with so many events.
+    /// Ends the part, if the trace is of one. `events` is the number of events of the whole recording.
     pub(crate) fn end_part(&mut self, events: u64) -> Result<(), TextProblem> {
         let Some(mut part) = self.part.take() else { return Ok(()) };
-        let outside = (0..events).filter(|number| !part.has(*number)).count() as u64;
+        let Range { start, end } = part.range();
+        let outside = events - end.min(events).saturating_sub(start);
         part.finish(&mut |event, spot| self.keep(event, spot))?;
         self.leave_many("events outside of the part", outside);
         self.leave_many("blocks from before the part, which are allocated at its beginning", part.live);
