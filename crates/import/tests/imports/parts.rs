@@ -65,7 +65,7 @@ fn a_part_of_a_history_begins_with_what_is_live_there() {
 }
 
 #[test]
-fn a_part_tells_what_it_is_of() {
+fn a_part_says_what_it_leaves_out() {
     let options = Options { events: Some(4..6), ..Options::default() };
     let imported = import(&snapshot(), &options);
     assert_eq!(imported.trace.header.seconds(), Some(1.0));
@@ -74,6 +74,22 @@ fn a_part_tells_what_it_is_of() {
     let expected =
         [("events outside of the part", 6), ("blocks from before the part, which are allocated at its beginning", 2)];
     assert_eq!(left, expected);
+}
+
+/// The header names the blocks that stand for refused requests by their numbers in the trace, also in that of a part.
+#[test]
+fn the_header_names_what_the_program_was_refused() {
+    let log = "Thread,Time,Action,Pointer,Size,Stream\n1,1,allocate,0x10,10,0\n1,2,allocate,0x20,20,0\n\
+        1,3,free,0x10,10,0\n1,4,allocate failure,0x0,99,0\n1,5,allocate,0x30,30,0\n1,6,allocate failure,0x0,98,0\n";
+    let header = |refused: bool, events| {
+        let header = import(log, &Options { refused, events, ..Options::default() }).trace.header;
+        (header.refused_blocks(), header.blocks_before())
+    };
+    assert_eq!(header(false, None), (vec![], 0));
+    assert_eq!(header(true, None), (vec![2, 4], 0));
+    // Block 1 is live where the part begins, and is block 0 there.
+    assert_eq!(header(true, Some(3..5)), (vec![1], 1));
+    assert_eq!(header(true, Some(0..3)), (vec![], 0));
 }
 
 #[test]
