@@ -6,6 +6,6 @@ pub(crate) const VALUES_OF_AN_EVENT: u64 = 2;
 /// How much a recording has.
 pub(crate) struct Counts {
     pub(crate) events: u64,
-    /// The different streams, unless no trace can have so many.
+    /// The number of different streams; `None` if no trace can have that many.
     pub(crate) streams: Option<u64>,
 }

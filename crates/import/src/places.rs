@@ -66,7 +66,7 @@ impl Places {
         self.details
     }
 
-    /// Returns whether there may be so many more frames, stacks and labels.
+    /// Returns whether the limit leaves room for another `more` frames, stacks and labels.
     fn has_room(&self, more: usize) -> bool {
         let details = &self.details;
         let stored = details.frames().len() + details.calls().len() + details.labels().len();

@@ -280,7 +280,7 @@ mod tests {
         }
     }
 
-    /// Returns a request of 40 MiB that is refused in 128 MiB, with so many of them free, in pieces of at most 9 MiB.
+    /// Returns a refused request for 40 MiB. Of 128 reserved MiB, `free` bytes are free, in pieces of at most 9 MiB.
     fn refused(free: u64) -> Option<RefusalData> {
         Some(RefusalData {
             at: 1233,
@@ -428,7 +428,7 @@ mod tests {
         assert_eq!(told, "PyTorch's default allocator (`classic`) runs out of memory in pass 2 of 2.");
     }
 
-    /// Returns what the recorded program was refused, at event 1,234 or 2,000, with so many blocks before its history.
+    /// Returns a request that the recorded program was refused, after `at` events. `older` blocks precede its history.
     fn recorded(at: usize, older: u64) -> Recorded {
         let begin = format!("# {{\"refused_blocks\":[0],\"blocks_before\":{older}}}\n");
         let text = format!("{begin}{}a 0 {} 0\nf 0\n", "e\n".repeat(at), 41 * MIB);

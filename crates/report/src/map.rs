@@ -132,8 +132,7 @@ pub struct Map {
 }
 
 impl Map {
-    /// Draws a layout, and names its largest blocks, at most so many. Those that cover less than half a cell have no
-    /// name.
+    /// Draws a layout, and names its largest blocks: at most `named`, and none that covers less than half a cell.
     pub(crate) fn of(layout: &[SegmentView], scale: Scale, blocks: &[Block], owners: &Owners, named: usize) -> Self {
         let mut rows: Vec<Row> = layout.iter().flat_map(|view| View { view, scale, blocks, owners }.rows()).collect();
         rows.sort_by_key(|row| (row.stream, row.pool, row.window, row.segment));

@@ -32,7 +32,7 @@ impl Weight {
     }
 }
 
-/// A tree as lists, node by node. A node comes after its parent; the first is the root, which has everything.
+/// A tree as parallel lists with an entry for each node. A node comes after its parent, and the first is the root.
 ///
 /// The weight of a node is at least the sum of its children's. What is missing was allocated by the node itself.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]

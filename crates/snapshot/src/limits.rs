@@ -46,7 +46,7 @@ impl Limits {
         if expanded < self.bytes { (expanded, Limit::Expansion) } else { (self.bytes, Limit::Bytes) }
     }
 
-    /// Returns the limit of expansion that accepts so many bytes of content once `read` bytes were read.
+    /// Returns the smallest limit of expansion that accepts `content` bytes after `read` bytes were read.
     pub(crate) fn expansion_of(content: u64, read: u64) -> u64 {
         content.saturating_sub(FREE_BYTES).div_ceil(read.max(1))
     }

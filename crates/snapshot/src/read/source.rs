@@ -174,7 +174,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Checks that so many bytes of content, which were read, are within the limits.
+/// Checks that the bytes of content read so far are within the limits.
 ///
 /// # Errors
 ///

@@ -187,7 +187,7 @@ impl Tree {
         self.tally.reference(at)
     }
 
-    /// Returns the limit that would be enough if there were so many values and references more.
+    /// Returns the limit that would be enough for these further values and references.
     pub(crate) fn enough(&self, values: u64, references: u64) -> u64 {
         let parts = self.tally.parts + values * REFERENCES_OF_A_VALUE + references;
         parts.div_ceil(REFERENCES_OF_A_VALUE)

@@ -111,7 +111,7 @@ fn on_device(
     Ok(refused)
 }
 
-/// Returns the failure of replays in which so many allocations were refused, unless there were none.
+/// Returns the failure of replays that were refused this number of allocations, unless there were none.
 ///
 /// # Errors
 ///
