@@ -75,6 +75,10 @@ impl fmt::Display for PoolId {
     }
 }
 
+/// Private pools that are paused and resumed together. Numbers of groups are never given out twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct GroupId(pub u64);
+
 /// The two sides of a pool, which are separate so that small blocks do not cut up large segments.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Side {

@@ -31,11 +31,13 @@ pub mod stats;
 pub mod units;
 
 pub use block::LastUse;
-pub use books::Points;
-pub use coordinator::{Checkpoint, Coordinator, DeviceFacts, Holding, Obstacle, Restored, Shards};
-pub use ids::{BlockId, PageId, Place, PoolId, SegmentId, ShardBlock, ShardId, Side, Slot};
+pub use books::{GroupState, Member, Points};
+pub use coordinator::{
+    Checkpoint, Coordinator, DeviceFacts, GroupBytes, GroupExtent, Holding, Obstacle, Restored, Shards,
+};
+pub use ids::{BlockId, GroupId, PageId, Place, PoolId, SegmentId, ShardBlock, ShardId, Side, Slot};
 pub use memory::Requester;
-pub use plan::{FreeRange, Outcome, PageCall, Pin, Plan, Polled, Relief, Report, Step};
+pub use plan::{Denied, FreeRange, Outcome, PageCall, Pin, Plan, Polled, Relief, Report, Step};
 pub use shard::{BlockState, BlockView, Extent, Freed, Grant, PageView, Retired, SegmentView, Shard, Uses};
 pub use size::{Sizes, Want};
 pub use stats::WasteLedger;

@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use millpond_backend::{Backend, BackendError, ClassId, Closing, Fault, Point, Reuse, StreamId, Tick};
 use millpond_core::{
-    Coordinator, Grant, Outcome, PageCall, PageId, Place, Plan, Polled, Requester, Shard, ShardId, Shards, Slot, Step,
-    Want,
+    Coordinator, Denied, Grant, Outcome, PageCall, PageId, Place, Plan, Polled, Requester, Shard, ShardId, Shards,
+    Slot, Step, Want,
 };
 
 use crate::error::explain::{Explanation, Facts};
@@ -102,7 +102,8 @@ impl<B: Backend> State<B> {
                 drop(held);
                 Ok((grant, lender))
             }
-            Ending::Done => panic!("a plan for {want:?} ended without an answer"),
+            Ending::Denied(Denied::Closed(group)) => Err(this.paused(group)),
+            ending => panic!("a plan for {want:?} ended with {ending:?} and without an answer"),
         }
     }
 
@@ -130,11 +131,14 @@ impl<B: Backend> State<B> {
 }
 
 /// The way in which a plan ended.
+#[derive(Debug)]
 pub(crate) enum Ending {
     /// With a block of the shard that asked.
     Granted(Grant),
     /// With a block of another shard.
     Lent(ShardId, Grant),
+    /// Without effect, because of a group.
+    Denied(Denied),
     /// Without a block, because the plan was not for one.
     Done,
 }
@@ -212,6 +216,7 @@ impl<B: Backend> State<B> {
                     let refusal = OutOfMemory::new(self.device, self.class_name(), facts, *report, explanation);
                     return Err(Error::OutOfMemory(Box::new(refusal)));
                 }
+                Step::Denied(denied) => return Ok(Ending::Denied(denied)),
                 Step::Pause { seen } => self.pause(seen),
                 ref step => self.attempt(step, &mut panic),
             };
@@ -350,9 +355,12 @@ impl<B: Backend> State<B> {
                 self.release(shard, slot, true);
                 Performed::ok(Outcome::Done)
             }
-            Step::Grant(_) | Step::Lend { .. } | Step::Refuse(_) | Step::Done | Step::Pause { .. } => {
-                unreachable!("handled by the loop")
-            }
+            Step::Grant(_)
+            | Step::Lend { .. }
+            | Step::Refuse(_)
+            | Step::Denied(_)
+            | Step::Done
+            | Step::Pause { .. } => unreachable!("handled by the loop"),
         }
     }
 

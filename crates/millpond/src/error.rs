@@ -10,9 +10,11 @@ use crate::conf::ConfError;
 use crate::text::format_bytes;
 
 pub(crate) mod explain;
+mod sleep;
 pub(crate) mod view;
 
 use explain::{Explanation, Facts, RECORDED, Waits, beyond_any_policy, waits};
+pub use sleep::{PauseError, ResumeError};
 use view::ViewError;
 
 /// The kind of an error, for programs that act on it.
@@ -126,6 +128,18 @@ pub enum Error<E: BackendError> {
         /// The reason.
         why: Box<Obstacle>,
     },
+    /// A request of a group that is paused, or is being paused or resumed. Nothing was changed.
+    #[error("the group {group:?} is paused: resume it before anything is allocated, captured or restored in it")]
+    Paused {
+        /// The name of the group.
+        group: Box<str>,
+    },
+    /// A group that cannot be paused now. It is running, as before.
+    #[error(transparent)]
+    NotPaused(Box<PauseError>),
+    /// A group that cannot be resumed now. It is paused, as before, with what was kept of its contents.
+    #[error(transparent)]
+    NotResumed(Box<ResumeError>),
     /// A stream whose capture has begun already.
     #[error("{stream} is being captured already: end that capture first, which dropping the `Capture` does")]
     Capturing {
@@ -210,7 +224,7 @@ impl<E: BackendError> Error<E> {
     /// Returns the kind of the error: whether freeing memory may help, the device is lost, or neither.
     pub fn fault(&self) -> Fault {
         match self {
-            Error::OutOfMemory(_) => Fault::OutOfMemory,
+            Error::OutOfMemory(_) | Error::NotResumed(_) => Fault::OutOfMemory,
             Error::Driver { source, .. } => source.fault(),
             _ => Fault::Other,
         }
@@ -223,7 +237,7 @@ impl<E: BackendError> Error<E> {
             (_, Fault::Lost) => ErrorKind::Lost,
             (Error::Driver { .. }, _) => ErrorKind::Driver,
             (Error::Unsupported { .. }, _) => ErrorKind::Unsupported,
-            (Error::InUse { .. } | Error::NotReached { .. }, _) => ErrorKind::NotReady,
+            (Error::InUse { .. } | Error::NotReached { .. } | Error::NotPaused(_), _) => ErrorKind::NotReady,
             _ => ErrorKind::Input,
         }
     }

@@ -229,6 +229,7 @@ fn name_of(step: &Step) -> Option<(&'static str, u64)> {
     Some(match step {
         Step::Grant(_) | Step::Lend { .. } | Step::Poll(_) | Step::Budget | Step::Pause { .. } => return None,
         Step::Refuse(report) => ("refuse", report.tried_bytes),
+        Step::Denied(_) => ("deny", 0),
         Step::Done => ("done", 0),
         Step::Wait(_) => ("wait", 0),
         Step::Synchronize(_) => ("synchronize", 0),

@@ -23,6 +23,8 @@ mod pinned;
 mod pool;
 mod raw;
 mod scrub;
+#[cfg(not(loom))]
+mod sleep;
 mod sources;
 mod state;
 mod stream;
@@ -37,7 +39,7 @@ pub use allocator::Allocator;
 pub use buffer::{Buffer, Readiness};
 pub use builder::{Builder, ENVIRONMENT};
 pub use error::explain::{Explanation, Hole, PinnedBlock, Remedy, RemedyAction};
-pub use error::{BuildError, Error, ErrorKind, OutOfMemory};
+pub use error::{BuildError, Error, ErrorKind, OutOfMemory, PauseError, ResumeError};
 pub use observe::activity::DriverActivity;
 #[cfg(any(feature = "tracing", feature = "metrics"))]
 pub use observe::telemetry;
@@ -47,6 +49,8 @@ pub use pinned::{Pinned, PinnedBuffer};
 pub use pool::{Capture, Pool};
 pub use raw::number::RawBuffer;
 pub use raw::source::SegmentSource;
+#[cfg(not(loom))]
+pub use sleep::{Group, GroupStats, Keep};
 pub use stream::Stream;
 pub use tag::{TagScope, current_tag, tag, with_tag};
 

@@ -65,6 +65,12 @@ impl<B: Backend> Pool<B> {
         Self::counted(handle, bond)
     }
 
+    /// Returns whether it is a pool of this allocator.
+    #[cfg(not(loom))]
+    pub(crate) fn is_of(&self, state: &crate::state::State<B>) -> bool {
+        std::ptr::eq(&*self.handle.state, state)
+    }
+
     /// Returns its number, which no other pool of this allocator ever has.
     pub fn id(&self) -> PoolId {
         self.bond.pool()

@@ -18,6 +18,8 @@ use crate::lane;
 use crate::pages::Pages;
 use crate::raw::latched::Guard;
 use crate::raw::pointers::{self, OwnerRef};
+#[cfg(not(loom))]
+use crate::sleep::Groups;
 use crate::sources::Sources;
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, lock_soon};
 #[cfg(not(loom))]
@@ -112,6 +114,12 @@ pub(crate) struct State<B: Backend> {
     /// The segments that came from sources of pools.
     pub(crate) sources: Sources<B>,
     pub(crate) pages: Pages<B>,
+    /// The groups, by name.
+    #[cfg(not(loom))]
+    pub(crate) groups: Groups,
+    /// The cache of page-locked memory that the contents of groups go through, once one was paused.
+    #[cfg(not(loom))]
+    pub(crate) ring: Mutex<Option<Arc<Handle<B>>>>,
     /// When the allocator was created, from which times are counted.
     pub(crate) opened: Instant,
 }
@@ -253,6 +261,10 @@ impl<B: Backend> State<B> {
             bonds: Bonds::new(),
             sources: Sources::new(),
             pages: Pages::new(),
+            #[cfg(not(loom))]
+            groups: Groups::default(),
+            #[cfg(not(loom))]
+            ring: Mutex::new(None),
             opened: Instant::now(),
         };
         state.publish(&state.coordinator.lock());

@@ -14,4 +14,5 @@ mod pinned;
 mod planted;
 mod put_off;
 mod sameness;
+mod sleep;
 mod threads;

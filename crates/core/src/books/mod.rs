@@ -2,6 +2,7 @@
 //!
 //! Each book changes through verbs that keep it consistent, and it can check itself. Others at most read its fields.
 
+mod groups;
 pub(crate) mod headroom;
 pub(crate) mod pages;
 mod paging;
@@ -10,6 +11,8 @@ pub(crate) mod pools;
 pub(crate) mod turns;
 mod windows;
 
+pub(crate) use groups::Groups;
+pub use groups::{GroupState, Member};
 pub(crate) use headroom::{Addresses, Headroom, Ranges};
 pub use pages::PageCall;
 pub(crate) use pages::{Page, Pages};

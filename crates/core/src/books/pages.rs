@@ -48,6 +48,8 @@ pub(crate) struct Page {
     pub(crate) home: Option<Place>,
     /// The places in windows where it is mapped as well.
     pub(crate) windows: Vec<Place>,
+    /// Whether its memory went back to the driver while its group is paused: it keeps its number and its places.
+    pub(crate) paused: bool,
 }
 
 /// All pages, by number. Numbers of released pages are used again.
@@ -62,7 +64,7 @@ pub(crate) struct Pages {
 
 impl Pages {
     pub(crate) fn insert(&mut self, bytes: u64, side: Side) -> PageId {
-        let page = Some(Page { bytes, birth: self.births, side, home: None, windows: Vec::new() });
+        let page = Some(Page { bytes, birth: self.births, side, home: None, windows: Vec::new(), paused: false });
         self.births += 1;
         match self.vacant.pop() {
             Some(id) => {

@@ -100,6 +100,11 @@ impl Pending {
         self.captured.contains_key(&stream)
     }
 
+    /// Returns a stream that is being captured, if there is one.
+    pub(crate) fn first_captured(&self) -> Option<StreamId> {
+        self.captured.keys().next().copied()
+    }
+
     /// Returns whether some stream is being captured.
     pub(crate) fn has_captures(&self) -> bool {
         !self.captured.is_empty()

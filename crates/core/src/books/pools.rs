@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeMap;
 
-use crate::ids::{PoolId, Side};
+use crate::ids::{GroupId, PoolId, Side};
 use crate::settings::PoolFlags;
 use crate::stats::{Stat, StatByPool};
 
@@ -22,6 +22,10 @@ struct Entry {
     flags: PoolFlags,
     /// Whether its segments come from a source of its own.
     has_source: bool,
+    /// The group that it belongs to.
+    group: Option<GroupId>,
+    /// The bytes of its pages that are paused.
+    paused: u64,
 }
 
 impl Entry {
@@ -157,9 +161,58 @@ impl Pools {
         self.table.get(&pool).map_or(0, |entry| entry.uses)
     }
 
-    /// Returns whether a pool has references, so that nothing of it may be given back. The default pool never has.
+    /// Returns whether a pool has references, so that nothing of it may be given back. The default pool never has. In a
+    /// group only a graph needs what no block has, so a pool without one is not held there.
     pub(crate) fn is_held(&self, pool: PoolId) -> bool {
-        pool != PoolId::DEFAULT && self.uses(pool) > 0
+        let needs = |entry: &Entry| entry.uses > 0 && (entry.group.is_none() || entry.was_captured);
+        pool != PoolId::DEFAULT && self.table.get(&pool).is_some_and(needs)
+    }
+
+    /// Returns whether a pool serves requests of the default pool that would be refused. One of a group does not: what
+    /// is lent would go away with the group.
+    pub(crate) fn may_lend(&self, pool: PoolId) -> bool {
+        self.flags(pool).use_on_oom && self.group_of(pool).is_none()
+    }
+
+    /// Makes a pool one of a group.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such pool.
+    pub(crate) fn join_group(&mut self, pool: PoolId, group: GroupId) {
+        self.entry(pool).group = Some(group);
+    }
+
+    /// Returns the group of a pool, if it has one.
+    pub(crate) fn group_of(&self, pool: PoolId) -> Option<GroupId> {
+        self.table.get(&pool)?.group
+    }
+
+    /// Returns the pools of a group. Looks at every pool.
+    pub(crate) fn of_group(&self, group: GroupId) -> impl Iterator<Item = PoolId> {
+        self.table.iter().filter(move |(_, entry)| entry.group == Some(group)).map(|(&pool, _)| pool)
+    }
+
+    /// Books memory of a pool that is paused.
+    pub(crate) fn pause(&mut self, pool: PoolId, side: Side, bytes: u64) {
+        self.entry(pool).paused += bytes;
+        self.lose(pool, side, bytes);
+    }
+
+    /// Books paused memory of a pool that is there again.
+    pub(crate) fn resume(&mut self, pool: PoolId, side: Side, bytes: u64) {
+        self.entry(pool).paused -= bytes;
+        self.gain(pool, side, bytes);
+    }
+
+    /// Returns the paused bytes of all pools.
+    pub(crate) fn all_paused(&self) -> u64 {
+        self.table.values().map(|entry| entry.paused).sum()
+    }
+
+    /// Returns the paused bytes of a pool.
+    pub(crate) fn paused(&self, pool: PoolId) -> u64 {
+        self.table.get(&pool).map_or(0, |entry| entry.paused)
     }
 
     /// Notes that the capture of a stream has begun in a pool.
@@ -232,7 +285,10 @@ impl Pools {
 
     /// Forgets a pool that has no references and no memory. Returns whether it did.
     pub(crate) fn forget(&mut self, pool: PoolId) -> bool {
-        let is_empty = |entry: &Entry| entry.uses == 0 && entry.captures == 0 && entry.reserved.all.current == 0;
+        let is_empty = |entry: &Entry| {
+            let has_memory = entry.reserved.all.current > 0 || entry.paused > 0;
+            entry.uses == 0 && entry.captures == 0 && !has_memory
+        };
         let goes = pool != PoolId::DEFAULT && self.table.get(&pool).is_some_and(is_empty);
         goes && self.table.remove(&pool).is_some()
     }

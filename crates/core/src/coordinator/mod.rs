@@ -5,6 +5,7 @@
 //! that other streams can work while one grows.
 
 mod checkpoint;
+mod groups;
 mod pools;
 mod retire;
 mod stats;
@@ -14,7 +15,7 @@ use alloc::vec::Vec;
 
 use millpond_backend::{PageCaps, Reuse, StreamId};
 
-use crate::books::{Headroom, Page, Pages, Paging, Pending, Pools, Ranges, Turns};
+use crate::books::{Groups, Headroom, Page, Pages, Paging, Pending, Pools, Ranges, Turns};
 use crate::governor::Governor;
 use crate::ids::{PageId, Place, PoolId, ShardId, Slot};
 use crate::looks;
@@ -27,6 +28,7 @@ use crate::size::{NewSegment, Sizes, Want};
 use crate::stats::{MemoryStats, PageStats, WasteLedger};
 
 pub use checkpoint::{Checkpoint, Obstacle, Restored};
+pub use groups::{GroupBytes, GroupExtent};
 
 /// Access to the shards of an allocator, one at a time. The shell locks a shard for each call, and may keep the lock
 /// until the next one.
@@ -118,6 +120,7 @@ pub struct Coordinator {
     /// The streams of the shards, each once.
     streams: Vec<StreamId>,
     pub(crate) pools: Pools,
+    pub(crate) groups: Groups,
     pub(crate) headroom: Headroom,
     pub(crate) pending: Pending,
     pub(crate) pages: Pages,
@@ -165,6 +168,7 @@ impl Coordinator {
             shards: Vec::new(),
             streams: Vec::new(),
             pools: Pools::default(),
+            groups: Groups::default(),
             headroom,
             pending: Pending::default(),
             pages: Pages::default(),
@@ -312,10 +316,11 @@ impl Coordinator {
         self.shard_ids().flat_map(of_shard).collect()
     }
 
-    /// Returns every page with the places where it is mapped, which have to be unmapped at the end.
+    /// Returns every page that is there with the places where it is mapped, which have to be unmapped at the end.
     pub fn mappings(&self) -> Vec<(PageId, Vec<Place>)> {
         let places = |page: &Page| page.windows.iter().copied().chain(page.home).collect();
-        self.pages.iter().map(|(id, page)| (id, places(page))).collect()
+        let there = self.pages.iter().filter(|(_, page)| !page.paused);
+        there.map(|(id, page)| (id, places(page))).collect()
     }
 
     /// Returns whether a place is the home of a page, or one of its windows; `None` if the page is not known to be

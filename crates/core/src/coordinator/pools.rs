@@ -213,7 +213,8 @@ impl Coordinator {
 
     /// Returns whether free memory of a shard may go back to the driver.
     pub(crate) fn may_release(&self, shard: ShardId) -> bool {
-        !self.pools.is_held(self.pool_of(shard))
+        let pool = self.pool_of(shard);
+        !self.pools.is_held(pool) && !self.groups.is_closed(self.pools.group_of(pool))
     }
 
     /// Returns the shards whose free memory may go back to the driver.

@@ -23,6 +23,9 @@ impl Run<'_> {
             }
             Goal::EmptyCache | Goal::EmptyPool(_) | Goal::Trim(_) => Rung::FlushAll,
             Goal::Reclaim => Rung::Idle,
+            Goal::Close(_) => Rung::Close,
+            Goal::Pause(_) => Rung::Vacate,
+            Goal::Resume(_) => Rung::Refill,
         }
     }
 
@@ -70,8 +73,11 @@ impl Run<'_> {
                 if self.plan.request.goal == Goal::EmptyCache {
                     self.core.begin_anew(self.shards);
                 }
+                let next = if let Goal::Resume(_) = self.plan.request.goal { Rung::RefillLast } else { next };
                 self.sweep_all().then(next).turn()
             }
+            Rung::Close | Rung::Vacate | Rung::Refill | Rung::RefillAlone | Rung::RefillLast => self.climb_group(rung),
+            Rung::Deny(denied) => Phase::end(Step::Denied(denied)),
             Rung::Done => Phase::Over.turn(),
         }
     }
@@ -101,8 +107,7 @@ impl Run<'_> {
         if self.core.pool_of(shard) != PoolId::DEFAULT {
             return None;
         }
-        let allowing: Vec<_> =
-            self.core.pools.private().filter(|&pool| self.core.pools.flags(pool).use_on_oom).collect();
+        let allowing: Vec<_> = self.core.pools.private().filter(|&pool| self.core.pools.may_lend(pool)).collect();
         let by = self.requester_of();
         for lender in allowing.into_iter().filter_map(|pool| self.core.shard_of(by.stream, pool)) {
             let may_lend = !self.core.pools.is_capturing(self.core.pool_of(lender));

@@ -3,6 +3,7 @@
 //! A plan is in one [`Phase`], which owns just the data of that phase. [`Run`] takes it from step to step. Where a plan
 //! stands on its ladder, and what comes next, is a table of [rungs](phase::Rung).
 
+mod groups;
 mod ladder;
 mod pages;
 pub(crate) mod phase;
@@ -16,13 +17,13 @@ use millpond_backend::{StreamId, Tick};
 use phase::Phase;
 
 use crate::books::Standing;
-use crate::ids::{PoolId, ShardId};
+use crate::ids::{GroupId, PoolId, ShardId};
 use crate::size::Want;
 
 pub use crate::books::{PageCall, Polled};
 pub(crate) use crate::paged::{Knows, Times};
 pub(crate) use run::Run;
-pub use step::{FreeRange, Outcome, Pin, Relief, Report, Step};
+pub use step::{Denied, FreeRange, Outcome, Pin, Relief, Report, Step};
 
 /// What a plan is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +38,12 @@ pub(crate) enum Goal {
     Trim(u64),
     /// Release what is idle already, without waiting (the `direct` policy's free).
     Reclaim,
+    /// Close a running group: no request is served from it, and the streams that use it are waited for.
+    Close(GroupId),
+    /// Give the pages of a closed group back to the driver.
+    Pause(GroupId),
+    /// Get the pages of a paused group anew, at their places.
+    Resume(GroupId),
 }
 
 /// A request of a shard.
@@ -188,6 +195,25 @@ impl Plan {
     /// Returns a plan that releases cached memory until at most `bytes` are reserved, or nothing more can be released.
     pub fn trim(bytes: u64, clocks: [u64; 2]) -> Self {
         Self::new(Goal::Trim(bytes), clocks)
+    }
+
+    /// Returns a plan that closes a group: requests of its pools are [denied](Denied::Closed), and the streams that use
+    /// its live blocks are waited for. It ends [`Done`](Step::Done), or [`Denied`](Step::Denied) with the group running
+    /// as before.
+    pub fn close(group: GroupId, clocks: [u64; 2]) -> Self {
+        Self::new(Goal::Close(group), clocks)
+    }
+
+    /// Returns a plan that unmaps and releases every page of a closed group. The pages keep their numbers and places.
+    pub fn pause(group: GroupId, clocks: [u64; 2]) -> Self {
+        Self::new(Goal::Pause(group), clocks)
+    }
+
+    /// Returns a plan that creates and maps every page of a paused group again, which is closed then. It ends
+    /// [`Denied`](Step::Denied), with the group paused as before, where the driver or the limit has no room for all of
+    /// them although everything cached was released.
+    pub fn resume(group: GroupId, clocks: [u64; 2]) -> Self {
+        Self::new(Goal::Resume(group), clocks)
     }
 
     /// Returns a plan that releases idle memory without waiting.

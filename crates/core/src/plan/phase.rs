@@ -5,11 +5,12 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::step::Step;
+use super::groups::Refill;
+use super::step::{Denied, Step};
 use super::{Allocation, Run};
 use crate::books::{Addresses, PageCall};
 use crate::coordinator::Shards;
-use crate::ids::{BlockId, SegmentId, ShardBlock, ShardId, Slot};
+use crate::ids::{BlockId, GroupId, SegmentId, ShardBlock, ShardId, Slot};
 use crate::paged::Job;
 use crate::segment::Role;
 
@@ -72,6 +73,18 @@ pub(crate) enum Rung {
     FlushAll,
     /// Of a plan that gives memory back: release everything cached.
     ReleaseAll,
+    /// Of a plan that closes a group: wait until it is alone, and close it.
+    Close,
+    /// Of a plan that pauses a group: give its pages back.
+    Vacate,
+    /// Of a plan that resumes a group: get its pages anew.
+    Refill,
+    /// There was no room for them: wait for the plan's turn.
+    RefillAlone,
+    /// Get them anew, after everything cached was released.
+    RefillLast,
+    /// The group stays as it is.
+    Deny(Denied),
     /// Of a plan that gives memory back: it is over.
     Done,
 }
@@ -108,13 +121,15 @@ impl Rung {
             Rung::Release => Rung::Grow(Attempt::Last),
             Rung::Refused(Attempt::Last) | Rung::Refuse => Rung::Refuse,
             Rung::FlushAll => Rung::ReleaseAll,
+            Rung::RefillAlone => Rung::FlushAll,
             Rung::Idle | Rung::ReleaseAll | Rung::Done => Rung::Done,
+            Rung::Close | Rung::Vacate | Rung::Refill | Rung::RefillLast | Rung::Deny(_) => Rung::Done,
         }
     }
 
     /// Returns whether a plan goes on to this rung although another plan has its turn.
     pub(crate) fn passes_queue(self) -> bool {
-        matches!(self, Rung::Search | Rung::Turn | Rung::Refuse | Rung::Done)
+        matches!(self, Rung::Search | Rung::Turn | Rung::Refuse | Rung::Vacate | Rung::Deny(_) | Rung::Done)
     }
 
     /// Returns the rung that follows an attempt that the driver or the limit has refused.
@@ -164,6 +179,8 @@ pub(crate) enum Phase {
     Job(Box<Job>, Rung),
     /// These calls are to take back what was done of an extension, and whether it was refused.
     Undo(Vec<PageCall>, Extension, bool),
+    /// These calls are to take back what was made of a group's pages, and whether the driver had no room for more.
+    Unfill(Vec<PageCall>, Refill, bool),
     /// The shell was asked for something, and has not answered.
     Asked(Asked),
     /// The plan is answered, or has put everything back.
@@ -336,6 +353,12 @@ pub(crate) enum Purpose {
     Back(Box<Job>, Rung),
     /// Unmapping the pages of windows that end, before the attempt is made again.
     EndWindows(Rung),
+    /// Unmapping and releasing the pages of a group.
+    Vacate(GroupId),
+    /// Creating and mapping them again.
+    Refill(Refill),
+    /// Taking back what was made of them before a call failed, and whether that was refused.
+    Unfill(Refill, bool),
 }
 
 /// Addresses that are being mapped, for an attempt of the ladder.
@@ -393,6 +416,9 @@ impl Run<'_> {
                 self.pager().pages_released(&calls);
                 Phase::Climb(rung)
             }
+            (Purpose::Vacate(group), None) => self.group_vacated(group, &calls),
+            (Purpose::Refill(refill), stopped) => self.group_refilled(refill, &calls, stopped),
+            (Purpose::Unfill(refill, refused), None) => self.group_unfilled(refill, refused, &calls),
             (purpose, Some(stopped)) => panic!("calls for {purpose:?} cannot fail and did: {stopped:?}"),
         }
     }

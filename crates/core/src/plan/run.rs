@@ -6,7 +6,7 @@
 
 use millpond_backend::{Reuse, Tick};
 
-use super::phase::{Asked, Phase, Purpose, Stopped, Turned};
+use super::phase::{Asked, Phase, Purpose, Rung, Stopped, Turned};
 use super::step::{Outcome, Step};
 use super::{Allocation, Allowance, Plan};
 use crate::block::LastUse;
@@ -155,16 +155,22 @@ impl Run<'_> {
     fn go_on(&mut self, phase: Phase) -> Turned {
         match phase {
             Phase::Begin => self.first_rung().turn(),
-            Phase::Climb(rung) => self.stand_back(rung).unwrap_or_else(|| self.climb(rung)),
-            Phase::Woken(rung) => self.stand_back(rung).unwrap_or_else(|| self.search(rung)),
+            Phase::Climb(rung) => self.held_back(rung).unwrap_or_else(|| self.climb(rung)),
+            Phase::Woken(rung) => self.held_back(rung).unwrap_or_else(|| self.search(rung)),
             Phase::Sweep(sweep) => self.sweep_on(sweep),
             Phase::Extend(block, rung) => self.extend(Some(block), rung),
             Phase::Serve(block) => self.serve(block),
             Phase::Job(job, rung) => self.work_on(job, rung),
+            Phase::Unfill(calls, refill, refused) => Phase::call(calls, Purpose::Unfill(refill, refused)),
             Phase::Undo(calls, extension, refused) => Phase::call(calls, Purpose::Undo(extension, refused)),
             Phase::Asked(asked) => panic!("the outcome of the last step was not told: {asked:?}"),
             Phase::Over => Phase::end(Step::Done),
         }
+    }
+
+    /// Ends a plan whose request is of a pool that is closed, or has it stand back while another plan has its turn.
+    fn held_back(&mut self, rung: Rung) -> Option<Turned> {
+        self.deny_closed().or_else(|| self.stand_back(rung))
     }
 
     /// Hands out a claimed block.
@@ -233,6 +239,7 @@ impl Run<'_> {
             Phase::Job(job, _) => self.pager().give_up(*job),
             // What is half-done is undone, and then the plan is over.
             Phase::Undo(calls, extension, _) => return Phase::Undo(calls, extension, false),
+            Phase::Unfill(calls, refill, _) => return Phase::Unfill(calls, refill, false),
             Phase::Asked(asked) => panic!("a plan is given up before the outcome of its step was told: {asked:?}"),
             Phase::Begin | Phase::Climb(_) | Phase::Woken(_) | Phase::Over => {}
         }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, StreamId, Tick};
 
 use crate::books::{PageCall, Polled};
-use crate::ids::{PoolId, SegmentId, ShardId, Slot};
+use crate::ids::{GroupId, PoolId, SegmentId, ShardId, Slot};
 use crate::shard::Grant;
 use crate::stats::{SlackStats, WasteLedger};
 
@@ -26,6 +26,8 @@ pub enum Step {
     },
     /// The end of a request that cannot be served.
     Refuse(Box<Report>),
+    /// The end of a plan that a group stands in the way of, or whose group cannot change now.
+    Denied(Denied),
     /// The end of a plan with nothing more to do: it had no request, or the driver failed and the plan has put
     /// everything back.
     Done,
@@ -97,8 +99,25 @@ pub enum Step {
 impl Step {
     /// Returns whether this is the last step of its plan.
     pub fn is_end(&self) -> bool {
-        matches!(self, Step::Grant(_) | Step::Lend { .. } | Step::Refuse(_) | Step::Done)
+        matches!(self, Step::Grant(_) | Step::Lend { .. } | Step::Refuse(_) | Step::Denied(_) | Step::Done)
     }
+}
+
+/// Why a plan that concerns a group has ended without effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Denied {
+    /// The request is for a pool of this group, which is not running.
+    Closed(GroupId),
+    /// This stream is being captured, so the end of its work on the group cannot be waited for.
+    Capturing(StreamId),
+    /// There is no room for the pages of the group.
+    NoRoom {
+        /// The bytes of all of its pages.
+        bytes: u64,
+        /// The bytes of those that the driver created before it had no more, which it got back. `None` if the limit
+        /// left no room.
+        created: Option<u64>,
+    },
 }
 
 /// The outcome of a step.

@@ -128,7 +128,8 @@ impl Shard {
         let oversize = block.size >= self.memory.rules.max_split;
         let unsettled = self.meter.free(block.side, block.size, oversize);
         let uses = mem::take(&mut block.used_elsewhere).then(|| self.uses.remove(&id).unwrap_or_default());
-        let is_told = uses.as_ref().is_none_or(|uses| self.panes.has(id) || **uses != Uses::default());
+        let is_told = |uses: &Uses| self.is_closed() || self.panes.has(id) || *uses != Uses::default();
+        let is_told = uses.as_ref().is_none_or(|uses| is_told(uses));
         assert!(is_told, "block {} was used elsewhere and nothing says where", id.0);
         let block = &mut self.memory.blocks[id];
         block.last_use = LastUse::at(tick);
@@ -153,6 +154,7 @@ impl Shard {
     pub(crate) fn guard(&mut self, id: BlockId, points: Points, clock: u64) -> bool {
         let Block { side, size, requested, state, .. } = self.memory.blocks[id];
         assert_eq!(state, State::Pending, "block {} is guarded", id.0);
+        let Some(points) = self.keep_freed(id, points, clock) else { return false };
         self.note_retired(id);
         self.memory.blocks[id].waits = 0;
         if self.panes.has(id) {

@@ -4,6 +4,7 @@
 //! alone it reports: a miss, uses on other streams that have to be waited for, or room for a peak that ran out. The
 //! [`Coordinator`](crate::Coordinator) continues from there.
 
+mod closed;
 mod free;
 mod put_off;
 mod snug;
@@ -15,6 +16,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
+use closed::Closed;
 use millpond_backend::{Point, StreamId, Tick};
 use put_off::Swap;
 use snug::Snug;
@@ -88,6 +90,8 @@ pub struct Shard {
     uses: BTreeMap<BlockId, Box<Uses>>,
     /// The blocks that became free after a wait, where they are listed.
     retired: Option<Vec<Retired>>,
+    /// What is kept until the shard is opened, if its group is not running.
+    closed: Option<Box<Closed>>,
 }
 
 impl Shard {
@@ -103,6 +107,7 @@ impl Shard {
             swap: Swap::NONE,
             uses: BTreeMap::new(),
             retired: None,
+            closed: None,
         }
     }
 
@@ -138,7 +143,8 @@ impl Shard {
 
     /// Returns whether the shard has no memory, and nothing that waits for any: its pool could be another one.
     pub(crate) fn is_vacant(&self) -> bool {
-        self.memory.blocks.iter().all(|(_, block)| block.state == State::Unmapped) && self.put_off == BlockId::NONE
+        let is_bare = self.memory.blocks.iter().all(|(_, block)| block.state == State::Unmapped);
+        is_bare && self.put_off == BlockId::NONE && self.closed.is_none()
     }
 
     /// Gives the shard to another pool.
@@ -158,9 +164,11 @@ impl Shard {
         (count(Side::Small) + count(Side::Large)) as u64
     }
 
-    /// Returns whether a freed block still waits for a point.
+    /// Returns whether a freed block still waits for a point. One that was freed while its group was paused waits for
+    /// its group.
     pub fn has_pending(&self) -> bool {
-        self.memory.blocks.iter().any(|(_, block)| block.state == State::Pending)
+        let pending = self.memory.blocks.iter().filter(|(_, block)| block.state == State::Pending).count();
+        pending > self.freed_meanwhile()
     }
 
     /// Returns up to which points the shard's memory was used, of each stream the newest one.

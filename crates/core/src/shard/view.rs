@@ -78,6 +78,8 @@ pub struct SegmentView {
     pub blocks: Vec<BlockView>,
     /// The pages that are mapped in it, in order of their offsets, for an expandable segment or a range of `paged`.
     pub pages: Vec<PageView>,
+    /// Whether its group is paused: its pages are with the driver, and its blocks keep their places.
+    pub is_paused: bool,
 }
 
 /// One page mapped in an address range.
@@ -137,6 +139,7 @@ impl Shard {
             page_bytes: segment.page_bytes,
             blocks: blocks.collect(),
             pages: segment.mappings.iter().map(page_view).collect(),
+            is_paused: self.is_paused(),
         }
     }
 
@@ -151,12 +154,18 @@ impl Shard {
 impl SegmentView {
     /// Returns the number of bytes with memory behind them.
     pub fn mapped_bytes(&self) -> u64 {
+        if self.is_paused {
+            return 0;
+        }
         self.blocks.iter().filter(|block| block.state != BlockState::Unmapped).map(|block| block.size).sum()
     }
 
     /// Returns where this segment's bytes are.
     pub fn ledger(&self) -> WasteLedger {
         let mut ledger = WasteLedger::default();
+        if self.is_paused {
+            return ledger;
+        }
         let pinned = |b: &BlockView| matches!(b.state, BlockState::ActiveAllocated | BlockState::ActivePendingFree);
         let is_pinned = self.blocks.iter().any(pinned);
         for block in &self.blocks {

@@ -73,7 +73,7 @@ impl<B: Backend> Stream<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Capturing`] if the stream is being captured already; [`Error::Unsupported`] on a device that does not
+    /// [`Error::Capturing`] if the stream is being captured already; [`Error::Paused`] in a paused group; [`Error::Unsupported`] on a device that does not
     /// reuse memory in the order of a stream, which has no captures.
     pub fn begin_capture(&self) -> Result<Capture<B>, Error<B::Error>> {
         let handle = self.handle();
@@ -137,6 +137,8 @@ impl<B: Backend> State<B> {
                 advice: "use its streams without telling the allocator of a capture",
             });
         }
+        #[cfg(not(loom))]
+        self.expect_running(pool)?;
         let open = self.backend.mark(stream);
         let mut coordinator = self.coordinator.lock();
         let began = coordinator.begin_capture(stream, pool, open);

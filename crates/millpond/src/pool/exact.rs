@@ -23,7 +23,7 @@ impl<B: Backend> Stream<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] from 2^60 bytes; [`Error::Driver`] and [`Error::NotReached`] of waits, and of the fill that
+    /// [`Error::TooLarge`] from 2^60 bytes; [`Error::Paused`] in a paused group; [`Error::Driver`] and [`Error::NotReached`] of waits, and of the fill that
     /// scrubs the memory: nothing is handed out then.
     #[track_caller]
     pub fn allocate_at(&self, bytes: u64, address: u64) -> Result<Option<Buffer<B>>, Error<B::Error>> {
@@ -34,6 +34,8 @@ impl<B: Backend> Stream<B> {
         let want = state.sizes.want(bytes).ok_or(Error::TooLarge { requested: bytes })?;
         let lane: &crate::state::Lane<B> = self.lane();
         let asked = Asked { stream: self.id(), site: Location::caller() };
+        #[cfg(not(loom))]
+        state.expect_running(lane.lock().shard.pool())?;
         state.retire_ready()?;
         for _ in 0..WAITS_MOST {
             let attempt = {

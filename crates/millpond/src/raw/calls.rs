@@ -15,6 +15,14 @@ pub(crate) fn range_of<B: Backend, O>(lane: &Lane<B, O>, slot: Slot) -> &B::Segm
     unsafe { place.get() }
 }
 
+/// Returns the range of a closed group's memory, for copies of its contents.
+pub(crate) fn range_of_group<B: Backend, O>(lane: &Lane<B, O>, slot: Slot) -> &B::Segment {
+    let place = SegmentRef::<B>::new(lane.lock().segment(slot));
+    // SAFETY: ranges are behind an `Arc` in their lane's table. The group of this one is closed and stays so while its
+    // contents are copied, which the lock of the group guarantees: the core gives nothing of a closed group back.
+    unsafe { place.get() }
+}
+
 /// Releases a segment to the driver.
 pub(crate) fn release<B: Backend>(backend: &B, segment: B::Segment) {
     // SAFETY: the core emits a release only for a segment that is wholly one free block whose last use on its home

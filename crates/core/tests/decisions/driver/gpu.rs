@@ -89,7 +89,9 @@ impl Gpu {
                 Outcome::Done
             }
             Step::ReleaseRange { .. } | Step::Pause { .. } => Outcome::Done,
-            Step::Grant(_) | Step::Lend { .. } | Step::Done | Step::Refuse(_) => panic!("{step:?} has no outcome"),
+            Step::Grant(_) | Step::Lend { .. } | Step::Done | Step::Refuse(_) | Step::Denied(_) => {
+                panic!("{step:?} has no outcome")
+            }
         }
     }
 

@@ -1,0 +1,169 @@
+//! Groups of private pools: what the shell asks about them. How they are paused and resumed is a plan's
+//! (`plan/groups.rs`).
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use millpond_backend::StreamId;
+
+use super::{Coordinator, Shards};
+use crate::books::{GroupState, Member};
+use crate::ids::{GroupId, PageId, Place, PoolId, ShardId};
+use crate::segment::Role;
+use crate::settings::Backing;
+use crate::shard::Extent;
+
+/// A part of the memory of a group, at its home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroupExtent {
+    /// The shard that it belongs to.
+    pub shard: ShardId,
+    /// Where it lies there.
+    pub extent: Extent,
+}
+
+/// How much memory a group has, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GroupBytes {
+    /// In blocks that the program holds.
+    pub allocated: u64,
+    /// In pages that are there.
+    pub reserved: u64,
+    /// In pages that are with the driver until the group is resumed.
+    pub paused: u64,
+}
+
+impl Coordinator {
+    /// Returns whether groups can be paused: under the policy `paged`, whose memory consists of pages.
+    pub fn has_groups(&self) -> bool {
+        self.backing == Backing::Pages
+    }
+
+    /// Creates a group without pools.
+    pub fn create_group(&mut self) -> GroupId {
+        self.groups.create()
+    }
+
+    /// Makes a private pool one of a group, if it can be one. Costs a look at the shards of the pool.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such pool, or no such group.
+    pub fn join_group(&mut self, pool: PoolId, group: GroupId) -> Member {
+        let joins = Member::of(pool, self.has_source(pool), self.pools.group_of(pool), group);
+        if joins == Member::Welcome && self.groups.state(group) != GroupState::Running {
+            return Member::Asleep;
+        }
+        if joins == Member::Welcome {
+            self.pools.join_group(pool, group);
+        }
+        joins
+    }
+
+    /// Returns the group of a pool, if it has one.
+    pub fn group_of(&self, pool: PoolId) -> Option<GroupId> {
+        self.pools.group_of(pool)
+    }
+
+    /// Returns the group of a pool if that is not running, so that nothing of the pool is granted.
+    pub fn closed_group_of(&self, pool: PoolId) -> Option<GroupId> {
+        self.pools.group_of(pool).filter(|&group| self.groups.is_closed(Some(group)))
+    }
+
+    /// Returns the state of a group.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such group.
+    pub fn group_state(&self, group: GroupId) -> GroupState {
+        self.groups.state(group)
+    }
+
+    /// Returns the pools of a group. Looks at every pool.
+    pub fn pools_of_group(&self, group: GroupId) -> Vec<PoolId> {
+        self.pools.of_group(group).collect()
+    }
+
+    /// Returns how much memory a group has. Looks at every pool and at each shard of the group.
+    pub fn group_bytes(&self, group: GroupId, shards: &mut dyn Shards) -> GroupBytes {
+        let mut sum = GroupBytes::default();
+        for pool in self.pools_of_group(group) {
+            sum.reserved += self.pools.reserved(pool).map_or(0, |reserved| reserved.all.current);
+            sum.paused += self.pools.paused(pool);
+        }
+        for id in self.shards_of_group(group) {
+            sum.allocated += shards.with(id, |shard| shard.live_bytes());
+        }
+        sum
+    }
+
+    /// Returns the bytes of all groups that are with the driver until they are resumed.
+    pub fn paused_bytes(&self) -> u64 {
+        self.pools.all_paused()
+    }
+
+    /// Returns the streams that use live blocks of a group: those that the blocks were handed out for, and those that
+    /// were named since. Looks at every block of the group.
+    pub fn users_of(&self, group: GroupId, shards: &mut dyn Shards) -> BTreeSet<StreamId> {
+        let ids = self.shards_of_group(group).into_iter();
+        ids.flat_map(|id| shards.with(id, |shard| shard.users())).collect()
+    }
+
+    /// Returns the memory of a group whose contents have to be kept while it is paused: that of live blocks, and in
+    /// pools in which a stream was captured all there is, as their graphs use memory that no block has. Looks at every
+    /// block of the group.
+    pub fn contents_of(&self, group: GroupId, shards: &mut dyn Shards) -> Vec<GroupExtent> {
+        let of_shard = |id| {
+            let whole = self.pools.was_captured(self.pool_of(id));
+            let contents = shards.with(id, |shard| shard.contents(whole));
+            contents.into_iter().map(move |extent| GroupExtent { shard: id, extent })
+        };
+        self.shards_of_group(group).into_iter().flat_map(of_shard).collect()
+    }
+
+    /// Opens a closed group: its pools serve requests again, also from what was freed meanwhile. Looks at every block
+    /// of the group.
+    ///
+    /// # Panics
+    ///
+    /// If it is not closed, or its pages are with the driver.
+    pub fn open_group(&mut self, group: GroupId, clocks: [u64; 2], shards: &mut dyn Shards) {
+        self.groups.set(group, GroupState::Running);
+        for id in self.shards_of_group(group) {
+            if shards.with(id, |shard| shard.open(clocks)) {
+                self.settle(id, shards);
+            }
+        }
+        self.turns.progress += 1;
+    }
+
+    /// Returns the shards of a group.
+    pub(crate) fn shards_of_group(&self, group: GroupId) -> Vec<ShardId> {
+        self.shard_ids().filter(|&id| self.pools.group_of(self.pool_of(id)) == Some(group)).collect()
+    }
+
+    /// Returns the pages of a group.
+    pub(crate) fn pages_of(&self, group: GroupId, shards: &mut dyn Shards) -> Vec<PageId> {
+        let at_home = |id: ShardId| {
+            let mappings = shards.with(id, |shard| shard.memory.mappings()).into_iter();
+            mappings.filter(|(_, mapping)| mapping.role == Role::Home).map(|(_, mapping)| mapping.page)
+        };
+        self.shards_of_group(group).into_iter().flat_map(at_home).collect()
+    }
+
+    /// Returns where a page is mapped: at home first.
+    pub(crate) fn places_of(&self, page: PageId) -> Vec<Place> {
+        let page = &self.pages[page];
+        page.home.into_iter().chain(page.windows.iter().copied()).collect()
+    }
+
+    /// Returns the pool that a page has its home in.
+    ///
+    /// # Panics
+    ///
+    /// If it has none.
+    pub(crate) fn home_pool(&self, page: PageId) -> PoolId {
+        let home = self.pages[page].home.unwrap_or_else(|| panic!("page {} of a group has no home", page.0));
+        self.pool_of(home.shard)
+    }
+}

@@ -1,0 +1,179 @@
+//! The copy of a group's contents to the host and back, through a ring of page-locked memory.
+//!
+//! The parts of the group are cut into pieces. A few workers share them. Each has a stream and two buffers of
+//! page-locked memory: while the device copies one piece, the worker moves another between page-locked and ordinary
+//! memory, which takes several threads to keep up with the device.
+
+use std::thread;
+
+use millpond_backend::Backend;
+use millpond_core::GroupExtent;
+use parking_lot::Mutex;
+
+use super::Group;
+use crate::error::Error;
+use crate::pinned::Pinned;
+use crate::pinned::buffer::PinnedBuffer;
+use crate::pinned::uses::Access;
+use crate::raw::calls;
+use crate::stream::Stream;
+use crate::sync::Arc;
+
+/// The most bytes of a piece.
+const PIECE: u64 = 16 << 20;
+
+/// The most workers. The ring has two pieces for each.
+const WORKERS_MOST: usize = 8;
+
+/// A piece of a group's contents, with its place on the host.
+struct Piece<H> {
+    at: GroupExtent,
+    host: H,
+}
+
+/// The pieces that no worker has taken yet.
+type Queue<H> = Mutex<std::vec::IntoIter<Piece<H>>>;
+
+/// Cuts parts into pieces. `cut` cuts the next bytes off the host's memory.
+fn pieces<H>(parts: &[GroupExtent], mut cut: impl FnMut(usize) -> H) -> Queue<H> {
+    let mut pieces = Vec::new();
+    for part in parts {
+        for begin in (0..part.extent.bytes).step_by(PIECE as usize) {
+            let bytes = PIECE.min(part.extent.bytes - begin);
+            let mut at = *part;
+            (at.extent.offset, at.extent.bytes) = (part.extent.offset + begin, bytes);
+            pieces.push(Piece { at, host: cut(bytes as usize) });
+        }
+    }
+    Mutex::new(pieces.into_iter())
+}
+
+/// What copies pieces: a stream, and two buffers that it uses in turn.
+struct Worker<'a, B: Backend> {
+    group: &'a Group<B>,
+    stream: Stream<B>,
+    buffers: [PinnedBuffer<B>; 2],
+}
+
+impl<B: Backend + Clone> Group<B> {
+    /// Copies parts of a closed group to the host, one after the other.
+    pub(super) fn copy_out(&self, parts: &[GroupExtent], mut to: &mut [u8]) -> Result<(), Error<B::Error>> {
+        let queue = pieces(parts, |bytes| to.split_off_mut(..bytes).unwrap_or_default());
+        self.with_workers(queue, |worker, queue| worker.copy_out(queue))
+    }
+
+    /// Copies them back.
+    pub(super) fn copy_back(&self, parts: &[GroupExtent], mut from: &[u8]) -> Result<(), Error<B::Error>> {
+        let queue = pieces(parts, |bytes| from.split_off(..bytes).unwrap_or_default());
+        self.with_workers(queue, |worker, queue| worker.copy_back(queue))
+    }
+
+    /// Has workers copy the pieces, as many as there are cores to move bytes with.
+    fn with_workers<H: Send>(
+        &self,
+        queue: Queue<H>,
+        work: impl Fn(&mut Worker<'_, B>, &Queue<H>) -> Result<(), Error<B::Error>> + Sync,
+    ) -> Result<(), Error<B::Error>> {
+        let (largest, count) = {
+            let queue = queue.lock();
+            let bytes = queue.as_slice().iter().map(|piece| piece.at.extent.bytes);
+            (bytes.max().unwrap_or(0), queue.len())
+        };
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let ring = self.ring()?;
+        let mut workers = Vec::new();
+        for _ in 0..count.min(cores).min(WORKERS_MOST) {
+            workers.push(self.worker(&ring, largest)?);
+        }
+        let run = |mut worker: Worker<'_, B>| {
+            // What one of them cannot do, the others need not go on with.
+            work(&mut worker, &queue).inspect_err(|_| queue.lock().by_ref().for_each(drop))
+        };
+        if workers.len() <= 1 {
+            return workers.into_iter().try_for_each(run);
+        }
+        let run = &run;
+        thread::scope(|scope| {
+            let threads: Vec<_> = workers.into_iter().map(|worker| scope.spawn(move || run(worker))).collect();
+            let ends = threads.into_iter().map(|thread| thread.join());
+            // All of them come to an end before the first error, or panic, is passed on.
+            let ends: Vec<_> = ends.collect();
+            ends.into_iter().try_for_each(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })
+    }
+
+    fn worker(&self, ring: &Pinned<B>, bytes: u64) -> Result<Worker<'_, B>, Error<B::Error>> {
+        let stream = self.allocator.create_stream()?;
+        Ok(Worker { group: self, stream, buffers: [ring.allocate(bytes)?, ring.allocate(bytes)?] })
+    }
+
+    /// Returns the cache that the ring's memory comes from, which the first copy creates.
+    fn ring(&self) -> Result<Pinned<B>, Error<B::Error>> {
+        let state = self.state();
+        let there = state.ring.lock().clone();
+        if let Some(cache) = there {
+            return Ok(Pinned::of(&cache));
+        }
+        let pinned = self.allocator.pinned()?;
+        let cache = Arc::clone(state.ring.lock().get_or_insert_with(|| Arc::clone(pinned.cache().handle())));
+        Ok(Pinned::of(&cache))
+    }
+}
+
+impl<B: Backend> Worker<'_, B> {
+    fn copy_out(&mut self, queue: &Queue<&mut [u8]>) -> Result<(), Error<B::Error>> {
+        let mut before: Option<&mut [u8]> = None;
+        for turn in 0.. {
+            // The lock is open again before the piece is copied.
+            let next = queue.lock().next();
+            let host = match next {
+                Some(Piece { at, host }) => {
+                    self.begin_copy(turn, &at, Access::Write)?;
+                    Some(host)
+                }
+                None => None,
+            };
+            let is_last = host.is_none();
+            if let Some(to) = std::mem::replace(&mut before, host) {
+                let buffer = self.buffer(turn + 1);
+                buffer.wait()?;
+                to.copy_from_slice(&buffer.bytes()?[..to.len()]);
+            }
+            if is_last {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_back(&mut self, queue: &Queue<&[u8]>) -> Result<(), Error<B::Error>> {
+        for turn in 0.. {
+            let next = queue.lock().next();
+            let Some(Piece { at, host }) = next else { break };
+            let buffer = self.buffer(turn);
+            buffer.wait()?;
+            buffer.bytes_mut()?[..host.len()].copy_from_slice(host);
+            self.begin_copy(turn, &at, Access::Read)?;
+        }
+        self.buffers.iter().try_for_each(PinnedBuffer::wait)
+    }
+
+    fn buffer(&mut self, turn: usize) -> &mut PinnedBuffer<B> {
+        &mut self.buffers[turn % 2]
+    }
+
+    /// Queues the copy between a piece and the buffer whose turn it is, which it reads or writes, and submits it.
+    fn begin_copy(&mut self, turn: usize, at: &GroupExtent, access: Access) -> Result<(), Error<B::Error>> {
+        let pinned = &self.buffers[turn % 2];
+        let range = calls::range_of_group(self.group.state().lane(at.shard), at.extent.slot);
+        let Some(segment) = pinned.buffer().segment() else { return Ok(()) };
+        let (piece, host) = ((range, at.extent.offset), (segment, pinned.buffer().offset()));
+        let (from, to) = if access == Access::Write { (piece, host) } else { (host, piece) };
+        {
+            let _use = pinned.in_use(access, &self.stream);
+            let copied = self.stream.mover()?.copy(self.stream.id(), from, to, at.extent.bytes);
+            copied.map_err(|e| Error::of_driver("copy", e))?;
+        }
+        self.stream.submit().map(drop)
+    }
+}
