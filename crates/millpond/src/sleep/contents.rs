@@ -4,6 +4,7 @@
 //! page-locked memory: while the device copies one piece, the worker moves another between page-locked and ordinary
 //! memory, which takes several threads to keep up with the device.
 
+use std::collections::VecDeque;
 use std::thread;
 
 use millpond_backend::Backend;
@@ -19,11 +20,14 @@ use crate::raw::calls;
 use crate::stream::Stream;
 use crate::sync::Arc;
 
-/// The most bytes of a piece.
-const PIECE: u64 = 16 << 20;
+/// The most bytes of a piece: few enough that what the device wrote is still in the processor's cache when it is moved.
+const PIECE: u64 = 4 << 20;
 
-/// The most workers. The ring has two pieces for each.
-const WORKERS_MOST: usize = 8;
+/// The number of pieces that a worker has under way. The ring consists of these: more would not fit that cache.
+const BUFFERS: usize = 2;
+
+/// The most workers.
+const WORKERS_MOST: usize = 12;
 
 /// A piece of a group's contents, with its place on the host.
 struct Piece<H> {
@@ -52,7 +56,7 @@ fn pieces<H>(parts: &[GroupExtent], mut cut: impl FnMut(usize) -> H) -> Queue<H>
 struct Worker<'a, B: Backend> {
     group: &'a Group<B>,
     stream: Stream<B>,
-    buffers: [PinnedBuffer<B>; 2],
+    buffers: Vec<PinnedBuffer<B>>,
 }
 
 impl<B: Backend + Clone> Group<B> {
@@ -104,7 +108,8 @@ impl<B: Backend + Clone> Group<B> {
 
     fn worker(&self, ring: &Pinned<B>, bytes: u64) -> Result<Worker<'_, B>, Error<B::Error>> {
         let stream = self.allocator.create_stream()?;
-        Ok(Worker { group: self, stream, buffers: [ring.allocate(bytes)?, ring.allocate(bytes)?] })
+        let buffers: Result<_, _> = (0..BUFFERS).map(|_| ring.allocate(bytes)).collect();
+        Ok(Worker { group: self, stream, buffers: buffers? })
     }
 
     /// Returns the cache that the ring's memory comes from, which the first copy creates.
@@ -122,20 +127,18 @@ impl<B: Backend + Clone> Group<B> {
 
 impl<B: Backend> Worker<'_, B> {
     fn copy_out(&mut self, queue: &Queue<&mut [u8]>) -> Result<(), Error<B::Error>> {
-        let mut before: Option<&mut [u8]> = None;
+        let mut under_way: VecDeque<(usize, &mut [u8])> = VecDeque::new();
         for turn in 0.. {
             // The lock is open again before the piece is copied.
             let next = queue.lock().next();
-            let host = match next {
-                Some(Piece { at, host }) => {
-                    self.begin_copy(turn, &at, Access::Write)?;
-                    Some(host)
-                }
-                None => None,
-            };
-            let is_last = host.is_none();
-            if let Some(to) = std::mem::replace(&mut before, host) {
-                let buffer = self.buffer(turn + 1);
+            let is_last = next.is_none();
+            if let Some(Piece { at, host }) = next {
+                self.begin_copy(turn, &at, Access::Write)?;
+                under_way.push_back((turn, host));
+            }
+            while under_way.len() >= BUFFERS || (is_last && !under_way.is_empty()) {
+                let Some((turn, to)) = under_way.pop_front() else { break };
+                let buffer = self.buffer(turn);
                 buffer.wait()?;
                 to.copy_from_slice(&buffer.bytes()?[..to.len()]);
             }
@@ -159,12 +162,12 @@ impl<B: Backend> Worker<'_, B> {
     }
 
     fn buffer(&mut self, turn: usize) -> &mut PinnedBuffer<B> {
-        &mut self.buffers[turn % 2]
+        &mut self.buffers[turn % BUFFERS]
     }
 
     /// Queues the copy between a piece and the buffer whose turn it is, which it reads or writes, and submits it.
     fn begin_copy(&mut self, turn: usize, at: &GroupExtent, access: Access) -> Result<(), Error<B::Error>> {
-        let pinned = &self.buffers[turn % 2];
+        let pinned = &self.buffers[turn % BUFFERS];
         let range = calls::range_of_group(self.group.state().lane(at.shard), at.extent.slot);
         let Some(segment) = pinned.buffer().segment() else { return Ok(()) };
         let (piece, host) = ((range, at.extent.offset), (segment, pinned.buffer().offset()));

@@ -43,7 +43,7 @@ impl<B: Backend + Clone> Group<B> {
     /// [`empty_cache`](crate::Allocator::empty_cache).
     ///
     /// Takes the time of the copy, if there is one, and of two or three driver calls for each page. Copies go through
-    /// at most 256 MiB of page-locked memory, which stays with the allocator for the next ones. Other groups and pools
+    /// at most 96 MiB of page-locked memory, which stays with the allocator for the next ones. Other groups and pools
     /// go on meanwhile.
     ///
     /// # Errors
