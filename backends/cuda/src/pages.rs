@@ -329,6 +329,11 @@ impl<G: Gear> Pages<G> {
         Ok(())
     }
 
+    /// Returns whether the page was exported.
+    pub(crate) fn is_shared(&self, page: &Page) -> bool {
+        self.live.lock().pages.get(&page.id).is_some_and(|physical| physical.descriptor.is_some())
+    }
+
     /// Implements `unmap`.
     ///
     /// # Safety

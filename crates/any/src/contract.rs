@@ -149,6 +149,10 @@ impl VirtualMemory for AnyDevice {
         Ok(erase!(self, AnyDevice(device) => AnyPage(having(device.virtual_memory()).create_page(class, bytes)?)))
     }
 
+    fn is_shared(&self, page: &AnyPage) -> bool {
+        on!(self, AnyDevice(device) => having(device.virtual_memory()).is_shared(device.page(page)))
+    }
+
     unsafe fn release_page(&self, page: AnyPage) {
         on!(self, AnyDevice(device) => {
             // SAFETY: the caller guarantees what the device's own method asks for.

@@ -40,6 +40,14 @@ pub trait VirtualMemory {
     /// Returns an error with [`Fault::OutOfMemory`](crate::Fault::OutOfMemory) when the device has none left.
     fn create_page(&self, class: ClassId, bytes: u64) -> Result<Self::Page, Self::Error>;
 
+    /// Returns whether another process may have the page, such as by a handle that was exported: its memory cannot be
+    /// taken away and put back without that process. It calls no driver. The default is for devices whose pages cannot
+    /// be shared.
+    fn is_shared(&self, page: &Self::Page) -> bool {
+        let _ = page;
+        false
+    }
+
     /// Gives physical memory back. It cannot fail.
     ///
     /// # Safety

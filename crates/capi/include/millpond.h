@@ -278,6 +278,70 @@ millpond_status millpond_pool_empty_cache(millpond_allocator *pond, millpond_poo
 millpond_status millpond_pool_alloc(millpond_allocator *pond, millpond_pool pool, uint64_t bytes,
                                     millpond_stream stream, void **out);
 
+/* ---- Groups: memory that can be paused --------------------------------------------------------------------------- */
+
+/* A group is private pools whose memory goes back to the driver while the program does something else, and returns to the
+ * same addresses: so blocks, pointers and captured graphs stay valid. It is known by its name, and made at its first use. Groups
+ * need policy:paged, and so a device with virtual memory (else UNSUPPORTED). */
+
+/* What becomes of the contents of a group that is paused. */
+typedef int32_t millpond_keep;
+enum {
+    /* They are lost. */
+    MILLPOND_DISCARD = 0,
+    /* They are copied to memory of the host, and back when the group is resumed. */
+    MILLPOND_KEEP_ON_HOST = 1,
+};
+
+/* How much memory a group has, in bytes. */
+typedef struct millpond_group {
+    /* In blocks that the program holds, whether the group is paused or not. */
+    uint64_t allocated_bytes;
+    /* In pages that are taken from the driver now. */
+    uint64_t reserved_bytes;
+    /* In pages that went back to the driver until the group is resumed. */
+    uint64_t paused_bytes;
+    /* In memory of the host, for contents. */
+    uint64_t host_bytes;
+    /* 1 if the group is paused. */
+    int32_t is_paused;
+    int32_t reserved;
+} millpond_group;
+
+/* Returns the pool of a group, in which millpond_pool_alloc allocates its blocks. The program holds it until
+ * millpond_pool_release, which leaves the group as it is.
+ *
+ * Errors: BAD_ALLOCATOR, BAD_ARGUMENT, UNSUPPORTED. */
+millpond_status millpond_group_pool(millpond_allocator *pond, const char *name, millpond_pool *out);
+
+/* Makes another private pool a part of a group, for as long as the pool exists: that of a graph, for example.
+ *
+ * Errors: BAD_ALLOCATOR; BAD_ARGUMENT for a pool that the program does not hold, one of another group, one with a source,
+ * and while the group is paused; UNSUPPORTED. */
+millpond_status millpond_group_add(millpond_allocator *pond, const char *name, millpond_pool pool);
+
+/* Waits for the streams on which blocks of the group were allocated or recorded, and gives the group's pages back to the
+ * driver. Wait yourself for others, such as those on which a graph runs. Nothing can be allocated in the group then
+ * (BAD_ARGUMENT), and its blocks must not be used; they may be freed. Does nothing if it is paused. Takes the time of the copy,
+ * and of some driver calls for each page.
+ *
+ * Errors, after which the group is as it was: BAD_ALLOCATOR; BAD_ARGUMENT while a stream that uses the group is being
+ * captured; UNSUPPORTED; DEVICE_LOST; DRIVER. */
+millpond_status millpond_group_pause(millpond_allocator *pond, const char *name, millpond_keep keep);
+
+/* Gives the group pages again, at the same addresses, with the contents that were kept. Does nothing if it is running.
+ *
+ * Errors, after which the group is paused as before: BAD_ALLOCATOR; OUT_OF_MEMORY if there is no room for all of its pages,
+ * although cached memory of other pools was given back; UNSUPPORTED; DEVICE_LOST; DRIVER. */
+millpond_status millpond_group_resume(millpond_allocator *pond, const char *name);
+
+/* Tells how much memory a group has. Waits while it is being paused or resumed.
+ *
+ * Errors: BAD_ALLOCATOR, BAD_ARGUMENT, UNSUPPORTED. */
+millpond_status millpond_get_group(millpond_allocator *pond, const char *name, millpond_group *out);
+
+/* ---- Captures and checkpoints ------------------------------------------------------------------------------------ */
+
 /* Tells that work queued on a stream is captured into a graph, in this pool, until millpond_capture_end. Call it beside
  * the driver's own function, once for each stream that takes part. Meanwhile no event is recorded or asked for on these
  * streams, and no stream takes memory of the pool that another one may still use.

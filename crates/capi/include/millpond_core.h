@@ -220,6 +220,21 @@ typedef struct millpond_core_pages {
 /* Properties of a private pool. */
 enum { MILLPOND_CORE_USE_ON_OOM = 1, MILLPOND_CORE_NO_SPLIT = 2 };
 
+/* How much memory a group has, in bytes. */
+typedef struct millpond_core_group {
+    /* In blocks that the program holds, whether the group is paused or not. */
+    uint64_t allocated_bytes;
+    /* In pages that are taken from the driver now. */
+    uint64_t reserved_bytes;
+    /* In pages that went back to the driver until the group is resumed. */
+    uint64_t paused_bytes;
+    /* In memory of the host, for contents. */
+    uint64_t host_bytes;
+    /* 1 if the group is paused. */
+    int32_t is_paused;
+    int32_t reserved;
+} millpond_core_group;
+
 typedef struct millpond_core_v1 {
     uint32_t abi;  /* MILLPOND_CORE_ABI */
     uint32_t size; /* of the table, in bytes */
@@ -407,6 +422,27 @@ typedef struct millpond_core_v1 {
     void (*recording_drop)(millpond_core_recording *recording);
     /* Checks a header as `record_stop` takes it. Locks: nothing. Errors: BAD_ARGUMENT for a mistake in it. */
     millpond_status (*header_check)(const char *header);
+
+    /* ---- Groups: private pools whose memory goes back to the driver together, and returns to the same addresses ---- */
+
+    /* A group is known by its name on a device, and made at its first use. Groups need policy:paged.
+     *
+     * Makes a private pool a part of a group, for as long as the pool exists. Opens the device. Locks: the device, for a
+     * moment. Errors: BAD_ARGUMENT for a pool without references, one of another group, one with a source, and while the
+     * group is paused; UNSUPPORTED. */
+    millpond_status (*group_add_pool)(int32_t device, const char *name, millpond_core_pool pool);
+    /* Waits for the streams on which blocks of the group were allocated or recorded, and gives the group's pages back to
+     * the driver. `keep` is 0 to discard the contents, or 1 to copy them to host memory first. Nothing can be allocated in
+     * the group then, and its blocks must not be used; they may be freed. Does nothing if it is paused. Locks: the group;
+     * the device, for moments. Errors, after which the group is as it was: BAD_ARGUMENT while a stream that uses the group
+     * is being captured, and for pages that other processes have; UNSUPPORTED; DRIVER; DEVICE_LOST. */
+    millpond_status (*group_pause)(int32_t device, const char *name, int32_t keep);
+    /* Gives the group pages again, at the same addresses, with the contents that were kept. Does nothing if it is running.
+     * Locks: the group; the device, for moments. Errors, after which the group is paused as before: OUT_OF_MEMORY if there
+     * is no room for all of its pages; UNSUPPORTED; DRIVER; DEVICE_LOST. */
+    millpond_status (*group_resume)(int32_t device, const char *name);
+    /* Tells how much memory a group has. Locks: the group; the device, for a moment. Errors: UNSUPPORTED. */
+    millpond_status (*group_info)(int32_t device, const char *name, millpond_core_group *out);
 } millpond_core_v1;
 
 /* Returns the table of a version, or NULL if the library does not have it. It is valid as long as the library is loaded.

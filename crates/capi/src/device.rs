@@ -8,7 +8,7 @@ use millpond_sim::Sim;
 use crate::code::Failure;
 
 /// A device whose streams C programs can pass.
-pub(crate) trait Device: Backend {
+pub(crate) trait Device: Backend + Clone {
     /// Whether the handle of a stream may come back, for another stream, once the stream was released.
     const HANDLES_COME_BACK: bool;
 

@@ -33,6 +33,14 @@ impl<D: Device> Pools<D> {
         number
     }
 
+    /// Enters a reference to a pool that may be here already, and returns the pool's number.
+    pub(crate) fn keep(&self, held: &Pool<D>) -> u64 {
+        let number = held.id().0;
+        let known = || Known { held: held.clone(), streams: Streams::new(), capture: None };
+        self.0.lock().entry(number).or_insert_with(known);
+        number
+    }
+
     /// Gives the reference to a pool up.
     pub(crate) fn release(&self, number: u64) -> Result<(), Failure> {
         let known = self.0.lock().remove(&number).ok_or_else(|| unknown(number))?;

@@ -9,6 +9,7 @@
 
 mod blocks;
 mod calls;
+pub(crate) mod groups;
 mod layout;
 mod live;
 mod named;
@@ -30,7 +31,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 pub use pools::Taken;
 pub use record::Recording;
-use types::{ABI, Block, Delta, Host, Limits, Oom, Page, Pages, Place, Pool, Segment, Sink, Source, Stats};
+use types::{ABI, Block, Delta, GroupInfo, Host, Limits, Oom, Page, Pages, Place, Pool, Segment, Sink, Source, Stats};
 
 use crate::api;
 use crate::statistics::Usage;
@@ -86,6 +87,10 @@ pub struct Core {
     pub recording_write: unsafe extern "C" fn(*mut Recording, *const c_char, *const c_char) -> i32,
     pub recording_drop: unsafe extern "C" fn(*mut Recording),
     pub header_check: unsafe extern "C" fn(*const c_char) -> i32,
+    pub group_add_pool: unsafe extern "C" fn(i32, *const c_char, Pool) -> i32,
+    pub group_pause: unsafe extern "C" fn(i32, *const c_char, i32) -> i32,
+    pub group_resume: unsafe extern "C" fn(i32, *const c_char) -> i32,
+    pub group_info: unsafe extern "C" fn(i32, *const c_char, *mut GroupInfo) -> i32,
 }
 
 static TABLE: Core = Core {
@@ -136,6 +141,10 @@ static TABLE: Core = Core {
     recording_write: record::recording_write,
     recording_drop: record::recording_drop,
     header_check: record::header_check,
+    group_add_pool: groups::group_add_pool,
+    group_pause: groups::group_pause,
+    group_resume: groups::group_resume,
+    group_info: groups::group_info,
 };
 
 /// Returns the table of a version; null if there is none.

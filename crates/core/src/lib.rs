@@ -33,7 +33,7 @@ pub mod units;
 pub use block::LastUse;
 pub use books::{GroupState, Member, Points};
 pub use coordinator::{
-    Checkpoint, Coordinator, DeviceFacts, GroupBytes, GroupExtent, Holding, Obstacle, Restored, Shards,
+    Checkpoint, Coordinator, DeviceFacts, GroupBytes, GroupExtent, GroupPage, Holding, Obstacle, Restored, Shards,
 };
 pub use ids::{BlockId, GroupId, PageId, Place, PoolId, SegmentId, ShardBlock, ShardId, Side, Slot};
 pub use memory::Requester;

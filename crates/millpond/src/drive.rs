@@ -552,6 +552,12 @@ impl<B: Backend> State<B> {
         self.activity.book(&self.backend, || calls::release_page::<B>(self.vm(), page));
     }
 
+    /// Returns whether another process may have a page.
+    #[cfg(not(loom))]
+    pub(crate) fn is_shared(&self, page: PageId) -> bool {
+        self.vm().is_shared(&self.pages.get(page))
+    }
+
     fn vm(&self) -> &Vm<'_, B> {
         match self.backend.virtual_memory() {
             Some(vm) => vm,

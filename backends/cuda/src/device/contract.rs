@@ -133,6 +133,10 @@ impl<G: Gear> VirtualMemory for CudaWith<G> {
         self.device.create_page(class, bytes)
     }
 
+    fn is_shared(&self, page: &Page) -> bool {
+        self.device.is_shared(page)
+    }
+
     unsafe fn release_page(&self, page: Page) {
         // SAFETY: the caller promises what the contract asks.
         unsafe { self.device.release_page(page) };

@@ -51,6 +51,7 @@ pub(super) fn free_memory(device: u32) -> bool {
 }
 
 /// A device that reports what it does.
+#[derive(Clone)]
 pub(super) struct Told<D: Device> {
     device: D,
     number: u32,
@@ -60,6 +61,8 @@ pub(super) struct Told<D: Device> {
 pub(super) struct Extent<S> {
     segment: S,
     bytes: u64,
+    /// Whether it is the device's own memory: of others there are no events.
+    is_told: bool,
 }
 
 /// A page with its length, which an event has.
@@ -96,6 +99,12 @@ impl<D: Device> Told<D> {
         unsafe { event(&raw const told) }
     }
 
+    fn tell_free(&self, segment: &Extent<D::Segment>) {
+        if segment.is_told {
+            self.tell(Kind::SegmentFree, self.device.address(&segment.segment), segment.bytes, None);
+        }
+    }
+
     fn vm(&self) -> &dyn VirtualMemory<Segment = D::Segment, Page = D::Page, Error = D::Error> {
         match self.device.virtual_memory() {
             Some(vm) => vm,
@@ -130,7 +139,7 @@ impl<D: Device> Device for Told<D> {
         // SAFETY: as the caller promises.
         let segment = unsafe { self.device.adopt(address, bytes) }?;
         self.tell(Kind::SegmentAlloc, Some(address), bytes, None);
-        Ok(Extent { segment, bytes })
+        Ok(Extent { segment, bytes, is_told: true })
     }
 
     fn length(segment: &Self::Segment) -> u64 {
@@ -163,12 +172,15 @@ unsafe impl<D: Device> Backend for Told<D> {
 
     fn reserve(&self, class: ClassId, bytes: u64) -> Result<Self::Segment, D::Error> {
         let segment = self.device.reserve(class, bytes)?;
-        self.tell(Kind::SegmentAlloc, self.device.address(&segment), bytes, None);
-        Ok(Extent { segment, bytes })
+        let is_told = class == ClassId::DEVICE;
+        if is_told {
+            self.tell(Kind::SegmentAlloc, self.device.address(&segment), bytes, None);
+        }
+        Ok(Extent { segment, bytes, is_told })
     }
 
     unsafe fn release(&self, segment: Self::Segment) {
-        self.tell(Kind::SegmentFree, self.device.address(&segment.segment), segment.bytes, None);
+        self.tell_free(&segment);
         // SAFETY: the caller keeps the contract.
         unsafe { self.device.release(segment.segment) }
     }
@@ -199,9 +211,7 @@ unsafe impl<D: Device> Backend for Told<D> {
     }
 
     unsafe fn leave(&self, left: Left<Self::Segment, Self::Page>) {
-        for segment in &left.segments {
-            self.tell(Kind::SegmentFree, self.device.address(&segment.segment), segment.bytes, None);
-        }
+        left.segments.iter().for_each(|segment| self.tell_free(segment));
         for page in &left.pages {
             for at in &page.mapped {
                 let address = self.device.address(&left.ranges[at.range].segment).map(|base| base + at.offset);
@@ -232,7 +242,7 @@ unsafe impl<D: Device> Backend for Told<D> {
     }
 
     fn host_memory(&self) -> Option<&dyn HostMemory<Segment = Self::Segment>> {
-        None
+        self.device.host_memory().map(|_| self as &dyn HostMemory<Segment = _>)
     }
 
     fn transfer(&self) -> Option<&dyn Transfer<Segment = Self::Segment, Error = D::Error>> {
@@ -254,7 +264,7 @@ impl<D: Device> VirtualMemory for Told<D> {
     type Error = D::Error;
 
     fn reserve_range(&self, class: ClassId, bytes: u64) -> Result<Self::Segment, D::Error> {
-        Ok(Extent { segment: self.vm().reserve_range(class, bytes)?, bytes })
+        Ok(Extent { segment: self.vm().reserve_range(class, bytes)?, bytes, is_told: true })
     }
 
     unsafe fn release_range(&self, range: Self::Segment) {
@@ -269,6 +279,10 @@ impl<D: Device> VirtualMemory for Told<D> {
     unsafe fn release_page(&self, page: Self::Page) {
         // SAFETY: the caller keeps the contract.
         unsafe { self.vm().release_page(page.page) }
+    }
+
+    fn is_shared(&self, page: &Self::Page) -> bool {
+        self.vm().is_shared(&page.page)
     }
 
     unsafe fn map(
@@ -290,6 +304,14 @@ impl<D: Device> VirtualMemory for Told<D> {
         self.tell(Kind::SegmentUnmap, address, page.bytes, Some(stream));
         // SAFETY: the caller keeps the contract.
         unsafe { self.vm().unmap(&range.segment, offset, &page.page, stream) }
+    }
+}
+
+impl<D: Device> HostMemory for Told<D> {
+    type Segment = Extent<D::Segment>;
+
+    fn host_address(&self, segment: &Self::Segment) -> Option<ptr::NonNull<u8>> {
+        self.device.host_memory()?.host_address(&segment.segment)
     }
 }
 

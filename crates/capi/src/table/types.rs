@@ -67,6 +67,18 @@ pub struct Stats {
     pub max_split_size: i64,
 }
 
+/// `millpond_group` of `millpond.h` and `millpond_core_group` of `millpond_core.h`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct GroupInfo {
+    pub allocated_bytes: u64,
+    pub reserved_bytes: u64,
+    pub paused_bytes: u64,
+    pub host_bytes: u64,
+    pub is_paused: i32,
+    pub reserved: i32,
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {

@@ -134,6 +134,11 @@ fn errors() {
 }
 
 #[test]
+fn groups() {
+    on_both("groups");
+}
+
+#[test]
 fn pools() {
     on_both("pools");
 }

@@ -22,6 +22,15 @@ pub struct GroupExtent {
     pub extent: Extent,
 }
 
+/// A page of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroupPage {
+    /// Its number.
+    pub id: PageId,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
 /// How much memory a group has, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupBytes {
@@ -135,6 +144,12 @@ impl Coordinator {
             }
         }
         self.turns.progress += 1;
+    }
+
+    /// Returns the pages of a group. Looks at every mapping of the group.
+    pub fn pages_of_group(&self, group: GroupId, shards: &mut dyn Shards) -> Vec<GroupPage> {
+        let page = |id| GroupPage { id, bytes: self.pages[id].bytes };
+        self.pages_of(group, shards).into_iter().map(page).collect()
     }
 
     /// Returns the shards of a group.

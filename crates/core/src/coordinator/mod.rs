@@ -28,7 +28,7 @@ use crate::size::{NewSegment, Sizes, Want};
 use crate::stats::{MemoryStats, PageStats, WasteLedger};
 
 pub use checkpoint::{Checkpoint, Obstacle, Restored};
-pub use groups::{GroupBytes, GroupExtent};
+pub use groups::{GroupBytes, GroupExtent, GroupPage};
 
 /// Access to the shards of an allocator, one at a time. The shell locks a shard for each call, and may keep the lock
 /// until the next one.

@@ -33,6 +33,13 @@ pub enum PauseError {
         /// The pool.
         pool: PoolId,
     },
+    /// Pages of the group were exported to other processes, which would keep them.
+    Shared {
+        /// The name of the group.
+        group: Box<str>,
+        /// The bytes of these pages.
+        bytes: u64,
+    },
     /// The host has no memory for the contents.
     NoHostMemory {
         /// The name of the group.
@@ -58,6 +65,12 @@ impl fmt::Display for PauseError {
                 f,
                 "{pool} cannot be added to the group {group:?}: another allocator supplies its memory; create the pool \
                  with `create_pool`"
+            ),
+            Self::Shared { group, bytes } => write!(
+                f,
+                "the group {group:?} cannot be paused: {} ({bytes} bytes) of its pages were exported, and another \
+                 process may use them; allocate what is shared outside of the group",
+                format_bytes(*bytes)
             ),
             Self::NoHostMemory { group, bytes } => write!(
                 f,
@@ -94,17 +107,18 @@ impl fmt::Display for ResumeError {
         let Self { group, needed_bytes, granted_bytes, reserved_bytes, limit_bytes, others_bytes } = self;
         let (needed, reserved) = (format_bytes(*needed_bytes), format_bytes(*reserved_bytes));
         write!(f, "the group {group:?} stays paused: its pages need {needed}, and ")?;
-        match (granted_bytes, limit_bytes) {
-            (Some(granted), _) => write!(f, "the driver had {} left", format_bytes(*granted))?,
-            (None, limit) => write!(f, "the limit is {}", format_bytes(limit.unwrap_or(0)))?,
+        match granted_bytes {
+            Some(granted) => write!(f, "the driver had {} left", format_bytes(*granted))?,
+            None => write!(f, "the limit is {}", format_bytes(limit_bytes.unwrap_or(0)))?,
         }
         write!(f, ", with {reserved} reserved by this allocator")?;
         if let Some(others) = others_bytes {
             write!(f, " and {} by other processes", format_bytes(*others))?;
         }
-        let missing = needed_bytes
-            .saturating_sub(granted_bytes.unwrap_or_else(|| limit_bytes.unwrap_or(0).saturating_sub(*reserved_bytes)));
-        write!(f, "; free {} or pause another group, then resume again", format_bytes(missing))
+        let left = granted_bytes.unwrap_or_else(|| limit_bytes.unwrap_or(0).saturating_sub(*reserved_bytes));
+        let missing = format_bytes(needed_bytes.saturating_sub(left));
+        let raise = if granted_bytes.is_none() { format!("raise the limit by {missing}, ") } else { String::new() };
+        write!(f, "; {raise}free {missing} or pause another group, then resume again")
     }
 }
 

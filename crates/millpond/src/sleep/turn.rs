@@ -66,6 +66,7 @@ impl<B: Backend + Clone> Group<B> {
             return Err(self.not_paused(denied));
         }
         let mut closed = Closed { group: self, to: GroupState::Running };
+        self.expect_unshared()?;
         self.finish_work()?;
         sleep.contents = match keep {
             Keep::Discard => None,
@@ -136,6 +137,17 @@ impl<B: Backend + Clone> Group<B> {
 }
 
 impl<B: Backend> Group<B> {
+    /// Refuses to pause a group of which other processes may have pages.
+    fn expect_unshared(&self) -> Result<(), Error<B::Error>> {
+        let state = self.state();
+        let pages = state.coordinator.lock().pages_of_group(self.entry.id, &mut LockedShards(state));
+        let bytes = pages.into_iter().filter(|page| state.is_shared(page.id)).map(|page| page.bytes).sum();
+        if bytes == 0 {
+            return Ok(());
+        }
+        Err(Error::NotPaused(Box::new(PauseError::Shared { group: self.entry.name.clone(), bytes })))
+    }
+
     /// Waits for the streams that use the group.
     fn finish_work(&self) -> Result<(), Error<B::Error>> {
         let state = self.state();
