@@ -95,4 +95,6 @@ def load(torch: ModuleType) -> ctypes.CDLL:
     shim.millpond_shim_install.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
     shim.millpond_shim_present.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     shim.millpond_shim_present.restype = None
+    shim.millpond_shim_group.argtypes = [ctypes.c_char_p]
+    shim.millpond_shim_group.restype = None
     return shim

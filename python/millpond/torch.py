@@ -8,26 +8,29 @@ no names for is here.
 """
 
 import ctypes
+import functools
 import json
 import os
 import operator
+import pathlib
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
-from millpond import _library, _record, _shim
+from millpond import _groups, _library, _pond, _record, _shim, _sleep
+from millpond._groups import Info
 from millpond._library import BadType, BadValue, Error
+from millpond._sleep import Group
 
 if TYPE_CHECKING:
-    import pathlib
-
     import torch
 
     # What torch takes for a device: a number, a text such as "cuda:1", or a torch.device.
     Device: TypeAlias = int | str | torch.device
 
 __all__ = [
-    "Error", "conf", "disable", "enable", "is_enabled", "memory_summary", "record", "report", "snapshot", "stats",
+    "Error", "Group", "Info", "conf", "disable", "enable", "group", "is_enabled", "memory_summary", "pause", "record",
+    "report", "resume", "snapshot", "stats",
 ]
 
 _lock = threading.Lock()
@@ -107,8 +110,7 @@ def _device(device: "Device | None") -> int:
     """
     import torch
 
-    if not is_enabled():
-        raise Error("millpond: not enabled: call millpond.torch.enable() before the first use of CUDA")
+    _enabled()
     torch.cuda.init()
     named: Any = torch.device(device) if isinstance(device, str) else device
     if isinstance(named, torch.device):
@@ -182,7 +184,7 @@ def report(
     out: _record.Path | None = None,
     policies: Sequence[str] = ("classic", "paged"),
     options: Sequence[str] = (),
-) -> "pathlib.Path":
+) -> pathlib.Path:
     """Writes a page that shows what memory was used for, of a trace or of a file that
     ``torch.cuda.memory._dump_snapshot`` wrote. Returns its path: ``out``, or that of the file with ``.html``.
 
@@ -196,3 +198,75 @@ def _is_used(device: int) -> bool:
     import torch
 
     return bool(torch.cuda.memory_stats(device).get("num_device_alloc", 0) > 0)
+
+
+def _enabled() -> ctypes.CDLL:
+    """Returns the shim. Raises ``Error`` if Millpond is not enabled."""
+    if _loaded is None:
+        raise Error("millpond: not enabled: call millpond.torch.enable() before the first use of CUDA")
+    return _loaded
+
+
+def group(name: str) -> Group:
+    """Returns the group of this name, which is made if there is none: memory that is paused and resumed together.
+
+        with millpond.torch.group("kv"):
+            cache = torch.empty(size, device="cuda")
+        millpond.torch.pause("kv")
+        millpond.torch.resume("kv")
+
+    Within ``with`` all that this thread allocates on the current device, on any stream, belongs to the group until it
+    is freed. So does the private pool of a CUDA graph whose capture begins there. Other threads are not affected, such
+    as those that run ``backward()``. While the group is paused, an allocation in it is an error, and a free is not.
+    """
+    return _sleep.group(name, _enabled(), _device)
+
+
+def pause(group: Group | str, keep: Literal["host", "discard"] = "host") -> None:
+    """Gives the memory of a group back to the driver, on all devices, until ``resume``. Addresses stay reserved.
+
+    ``keep`` says what becomes of the contents: a copy in host memory, or nothing. Waits for the streams that use the
+    group, and for the copy. A group that is paused stays as it is. Until ``resume`` no work may use its memory, nor a
+    graph be replayed that does.
+
+    Raises ``BadValue`` for a group that there is not.
+    """
+    _enabled()
+    kinds = {"host": _groups.HOST, "discard": _groups.DISCARD}
+    if keep not in kinds:
+        raise BadValue(f"millpond: keep is {keep!r}, and may be 'host' or 'discard'")
+    found = _sleep.named(group)
+    for device in _devices_of(found):
+        _groups.pause(device, found.name, kinds[keep])
+
+
+def resume(group: Group | str) -> None:
+    """Gives a paused group its memory again, at the same addresses, on all devices. If its contents were kept, they are
+    there again; otherwise they are undefined. A group that is not paused stays as it is.
+
+    Raises ``torch.OutOfMemoryError`` if a device has too little memory: the group stays paused there, and a later call
+    tries again.
+    """
+    _enabled()
+    found = _sleep.named(group)
+    for device in _devices_of(found):
+        try:
+            _groups.resume(device, found.name)
+        except _pond.OutOfMemory as error:
+            raise _out_of_memory()(str(error)) from error
+
+
+def _devices_of(group: Group) -> list[int]:
+    """Returns the devices on which a group may have memory: those where its scope was open, and, for the pools of
+    graphs, all others that are in use."""
+    import torch
+
+    return [device for device in range(torch.cuda.device_count()) if group.was_open_on(device) or _is_used(device)]
+
+
+@functools.cache
+def _out_of_memory() -> type[Error]:
+    """Returns the class of an error that PyTorch's programs catch, and Millpond's."""
+    import torch
+
+    return type("OutOfMemory", (_pond.OutOfMemory, torch.OutOfMemoryError), {"__module__": __name__})

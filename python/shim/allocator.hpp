@@ -2,6 +2,7 @@
 #pragma once
 
 #include "checkpoints.hpp"
+#include "groups.hpp"
 #include "sources.hpp"
 #include "uncached.hpp"
 
@@ -236,7 +237,7 @@ class Millpond final : public CUDAAllocator {
   // Private pools and graphs.
 
   void beginAllocateToPool(DeviceIndex device, MempoolId_t id, std::function<bool(cudaStream_t)> filter) override {
-    check(core->pool_ref(device, pool_of(id), nullptr));
+    open_pool(device, id);
     std::lock_guard<std::mutex> lock(routes.mutex);
     for (const auto& route : routes.open) {
       TORCH_CHECK(route.device != device || route.pool != id, "beginAllocateToPool: already recording to mempool_id");

@@ -52,6 +52,11 @@ EXPORT void millpond_shim_present(char* out, size_t room) {
   }
 }
 
+// Names the group in whose scope this thread is from now on: "" for none. Pools that it opens meanwhile become part of it.
+EXPORT void millpond_shim_group(const char* name) {
+  group_name = name;
+}
+
 // Puts Millpond in the place of PyTorch's allocator. Returns 0, or 1 with the reason in `out`: nothing has changed then.
 EXPORT int millpond_shim_install(const void* table, char* out, size_t room) {
   try {

@@ -93,6 +93,9 @@ const char *millpond_shim_torch(void) { return "2.11.0"; }
 int millpond_shim_in_use(void) { return 0; }
 void millpond_shim_present(char *out, size_t room) { strncpy(out, "native", room); }
 int millpond_shim_install(const void *table, char *out, size_t room) { return 0; }
+static _Thread_local char group[100];
+void millpond_shim_group(const char *name) { strncpy(group, name, sizeof group - 1); }
+const char *group_of_this_thread(void) { return group; }
 """
 
 

@@ -52,6 +52,17 @@ def switches() -> list[bool]:
     return [millpond.torch.is_enabled(), millpond.cupy.is_enabled(), millpond.rmm.is_enabled(1), reserved == 0]
 
 
+def sleeping() -> int:
+    kv: millpond.torch.Group = millpond.torch.group("kv")
+    with kv as entered, millpond.torch.group("weights"):
+        name: str = entered.name
+    millpond.torch.pause(kv)
+    millpond.torch.pause(name, keep="discard")
+    info: millpond.torch.Info = kv.info("cuda:0")
+    millpond.torch.resume("kv")
+    return info.paused_bytes + info.host_bytes + int(info.is_paused)
+
+
 def mistakes() -> None:
     # Each is one for mypy: where it is not noticed, the comment is.
     millpond.torch.enable(7)  # type: ignore[arg-type]
@@ -59,5 +70,7 @@ def mistakes() -> None:
     millpond.cupy.trim("all")  # type: ignore[arg-type]
     millpond.rmm.enable(devices=0)  # type: ignore[arg-type]
     text: str = millpond.torch.snapshot()  # type: ignore[assignment]
+    millpond.torch.group(7)  # type: ignore[arg-type]
+    millpond.torch.pause("kv", keep="disk")  # type: ignore[arg-type]
     millpond.torch.disable()
     print(text)

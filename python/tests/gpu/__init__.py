@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gpu.common import Feature
 
-SECTIONS = ("installed", "memory", "statistics", "streams", "training", "processes", "sharing", "graphs")
+SECTIONS = ("installed", "memory", "statistics", "streams", "training", "processes", "sharing", "graphs", "sleep")
 
 
 def load() -> "list[tuple[str, Feature]]":

@@ -1,0 +1,238 @@
+"""Groups that are paused and resumed, with stand-ins for torch, the shim and the library's groups. scripts/python.sh runs
+it."""
+
+import pathlib
+import re
+import unittest
+
+import stand_ins
+from millpond import _groups, _library
+from stand_ins import TORCH
+
+# What torch has of private pools: the scopes that are open, the last one first, with the thread of each.
+POOLS = """
+import contextlib, itertools, threading
+class OutOfMemoryError(RuntimeError): pass
+_numbers = itertools.count(1)
+opened, uses = [], {}
+class _C:
+    @staticmethod
+    def _cuda_beginAllocateCurrentThreadToPool(device, pool):
+        assert not any((device, pool) == each[:2] for each in opened), "already recording to mempool_id"
+        uses[device, pool] = uses.get((device, pool), 0) + 1
+        opened.insert(0, (device, pool, threading.get_ident()))
+    @staticmethod
+    def _cuda_endAllocateToPool(device, pool): opened.remove((device, pool, threading.get_ident()))
+    @staticmethod
+    def _cuda_releasePool(device, pool): uses[device, pool] -= 1
+def pool_here(device=0):
+    "Returns the pool that an allocation of this thread would come from."
+    found = [pool for at, pool, thread in opened if (at, thread) == (device, threading.get_ident())]
+    return found[0] if found else None
+class _MemPool:
+    def __init__(self): self.id = (0, next(_numbers))
+@contextlib.contextmanager
+def _use_mem_pool(pool):
+    _C._cuda_beginAllocateCurrentThreadToPool(cuda.chosen, pool.id)
+    try: yield
+    finally:
+        _C._cuda_endAllocateToPool(cuda.chosen, pool.id)
+        _C._cuda_releasePool(cuda.chosen, pool.id)
+@contextlib.contextmanager
+def _graph(graph, pool=None, stream=None, capture_error_mode="global"):
+    cuda.is_capturing, graph.asked = True, (pool, stream, capture_error_mode)
+    try: yield
+    finally: cuda.is_capturing = False
+# The workspaces of cuBLAS: the streams that have one, each with the pool that it is from.
+_graph.default_capture_stream, workspaces, cuda.stream_now = None, {}, "a current stream"
+@contextlib.contextmanager
+def _stream(stream):
+    before, cuda.stream_now = cuda.stream_now, cuda.stream_now if stream is None else stream
+    try: yield
+    finally: cuda.stream_now = before
+cuda.Stream, cuda.stream = staticmethod(lambda: "that of captures"), staticmethod(_stream)
+cuda.current_blas_handle = staticmethod(lambda: workspaces.setdefault(cuda.stream_now, pool_here()))
+cuda.is_capturing = False
+cuda.is_current_stream_capturing = staticmethod(lambda: cuda.is_capturing)
+cuda.graph_pool_handle = staticmethod(lambda: (next(_numbers), 0))
+# Two of three devices are in use.
+cuda.memory_stats = staticmethod(lambda device: {"num_device_alloc": int(device < 2)})
+cuda.MemPool, cuda.use_mem_pool, cuda.graph = _MemPool, staticmethod(_use_mem_pool), staticmethod(_graph)
+"""
+
+BEGIN = """
+import ctypes, threading
+import stand_in_groups
+groups = stand_in_groups.install()
+import millpond.torch, torch
+def here():
+    "Returns the group that the shim would add a pool to."
+    shim = millpond.torch._enabled()
+    shim.group_of_this_thread.restype = ctypes.c_char_p
+    return shim.group_of_this_thread().decode()
+def refused(call, *kinds):
+    try: call()
+    except millpond.torch.Error as error:
+        assert all(isinstance(error, kind) for kind in kinds), type(error).__mro__
+        print(error)
+    else: raise AssertionError("not refused")
+def other_thread(call):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(call()))
+    thread.start()
+    thread.join()
+    return found[0]
+"""
+
+ENABLED = BEGIN + "millpond.torch.enable()\n"
+
+
+def run(code: str, environment: dict[str, str] | None = None, begin: str = ENABLED) -> list[str]:
+    """Runs code with the stand-ins. Returns the lines of its output."""
+    groups = pathlib.Path(__file__).with_name("stand_in_groups.py").read_text()
+    modules = {"torch.py": TORCH + POOLS, "stand_in_groups.py": groups}
+    return stand_ins.run(begin + code, modules, environment, needs_shim=True).splitlines()
+
+
+class Table(unittest.TestCase):
+    def test_python_knows_the_entries_as_the_header_has_them(self) -> None:
+        header = pathlib.Path(_library.__file__).parent / "shim" / "millpond_core.h"
+        text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
+        table = text.split("typedef struct millpond_core_v1 {")[1]
+        entries = re.findall(r"\(\*(\w+)\)\(", table.split("} millpond_core_v1;")[0])
+        known = [field[0] for field in [*_library._Table._fields_[2:], *_groups.Entries._fields_]]
+        # A library without groups ends in front of them, and is refused.
+        self.assertIn(entries[:len(known)], (known, known[:-len(_groups.Entries._fields_)]))
+
+    def test_a_library_without_groups_is_refused(self) -> None:
+        self.assertIn("which cannot pause memory: it is older than the package", run("""
+import ctypes, millpond.torch
+from millpond import _library
+millpond.torch.enable()
+size = ctypes.sizeof(_library._Table)
+shorter = ctypes.create_string_buffer((ctypes.c_char * size).from_address(_library.address()).raw, size)
+ctypes.c_uint32.from_buffer(shorter, 4).value = size + 8
+_library.address = lambda: ctypes.addressof(shorter)
+try: millpond.torch.group("kv")
+except millpond.torch.Error as error: print(error)
+""", begin="")[0])
+
+
+class Groups(unittest.TestCase):
+    def test_requests_go_to_the_pool_of_the_innermost_group_of_the_thread(self) -> None:
+        run("""
+kv = millpond.torch.group("kv")
+assert kv is millpond.torch.group("kv") and repr(kv) == "millpond.torch.group('kv')"
+assert torch.pool_here() is None and here() == ""
+with kv as entered:
+    assert entered is kv
+    first = torch.pool_here()
+    assert here() == "kv" and torch.uses[0, first] == 1
+    assert other_thread(lambda: (torch.pool_here(), here())) == (None, "")
+    with millpond.torch.group("weights"):
+        assert here() == "weights" and torch.pool_here() not in (None, first)
+        with kv:
+            assert here() == "kv" and torch.pool_here() not in (None, first)
+        assert here() == "weights"
+    assert here() == "kv" and torch.pool_here() == first
+    # The same group, in two threads at once.
+    def other():
+        with kv: return torch.pool_here(), here()
+    assert other_thread(other)[0] not in (None, first) and other_thread(other)[1] == "kv"
+assert torch.pool_here() is None and here() == "" and torch.opened == []
+assert set(torch.uses.values()) == {0}, "a pool has no reference between scopes"
+# Pools are used again: there are as many as were open at once.
+before = len(torch.uses)
+for _ in range(100):
+    with kv, kv: pass
+assert len(torch.uses) == before
+# Each device has pools of its own.
+torch.cuda.chosen = 1
+with kv: assert torch.pool_here(0) is None and torch.pool_here(1) is not None
+""")
+
+    def test_workspaces_that_stay_are_outside_of_groups(self) -> None:
+        run("""
+millpond.torch.group("kv")
+assert torch.workspaces == {}
+with millpond.torch.group("kv"), millpond.torch.group("weights"): pass
+assert torch.workspaces == {"a current stream": None, "that of captures": None}, torch.workspaces
+def failing(): raise RuntimeError("there is no cuBLAS")
+torch.cuda.current_blas_handle = failing
+with millpond.torch.group("kv"): assert here() == "kv"
+""")
+
+    def test_a_scope_ends_where_it_began_also_after_errors(self) -> None:
+        said = run("""
+kv = millpond.torch.group("kv")
+try:
+    with kv: raise KeyError("of the program")
+except KeyError: pass
+assert torch.opened == [] and here() == ""
+begin = torch._C._cuda_beginAllocateCurrentThreadToPool
+def failing(device, pool): raise RuntimeError("no pool")
+torch._C._cuda_beginAllocateCurrentThreadToPool = failing
+try:
+    with kv: pass
+except RuntimeError as error: print(error)
+assert here() == "" and torch.opened == []
+torch._C._cuda_beginAllocateCurrentThreadToPool = begin
+with kv: assert here() == "kv"
+torch.cuda.is_capturing = True
+refused(lambda: kv.__enter__())
+assert here() == "" and torch.opened == []
+""")
+        self.assertEqual(said[0], "no pool")
+        self.assertIn("open the scope around the capture", said[1])
+
+    def test_a_group_is_paused_and_resumed_on_the_devices_that_are_in_use(self) -> None:
+        said = run("""
+kv = millpond.torch.group("kv")
+millpond.torch.pause(kv)
+assert groups.calls == [("pause 1", 0, "kv"), ("pause 1", 1, "kv")], groups.calls
+assert kv.info() == millpond.torch.Info(live_bytes=7, paused_bytes=5, host_bytes=5, is_paused=True)
+assert not kv.info("cuda:2").is_paused
+millpond.torch.resume("kv")
+assert not kv.info().is_paused and kv.info(1).paused_bytes == 0
+millpond.torch.resume("kv")
+millpond.torch.pause("kv", keep="discard")
+assert groups.calls[-1] == ("pause 0", 1, "kv") and kv.info().host_bytes == 0
+groups.full.add("kv")
+refused(lambda: millpond.torch.resume(kv), torch.OutOfMemoryError, MemoryError)
+assert kv.info().is_paused
+groups.full.clear()
+millpond.torch.resume(kv)
+assert not kv.info().is_paused
+# Also on a device that has no memory yet, so that an allocation there is refused.
+torch.cuda.chosen = 2
+with kv: pass
+millpond.torch.pause(kv)
+assert [device for _, device, _ in groups.calls[-3:]] == [0, 1, 2]
+""")
+        self.assertEqual(said, ['millpond: out of memory: the group "kv" stays paused'])
+
+    def test_mistakes_are_named(self) -> None:
+        said = run("""
+refused(lambda: millpond.torch.group("kv"))
+refused(lambda: millpond.torch.pause("kv"))
+millpond.torch.enable()
+refused(lambda: millpond.torch.group(""), ValueError)
+refused(lambda: millpond.torch.group("k\\0v"), ValueError)
+refused(lambda: millpond.torch.group(7), TypeError)
+refused(lambda: millpond.torch.pause("kv"), ValueError)
+millpond.torch.group("weights"), millpond.torch.group("cache")
+refused(lambda: millpond.torch.resume("kv"), ValueError)
+refused(lambda: millpond.torch.pause("cache", keep="disk"), ValueError)
+assert groups.calls == []
+""", begin=BEGIN)
+        parts = [
+            "not enabled", "not enabled", "no name of a group", "no name of a group", "is a text",
+            "no group 'kv', so nothing was done. The groups are: none yet", "'cache', 'weights'",
+            "keep is 'disk', and may be 'host' or 'discard'",
+        ]
+        for line, part in zip(said, parts, strict=True):
+            self.assertIn(part, line)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
