@@ -5,10 +5,11 @@ scope of a group becomes part of the group; the shim sees to that. So the pool o
 to the group, too.
 """
 
+import contextlib
 import ctypes
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -20,11 +21,12 @@ _Pool = tuple[int, int]
 
 
 class _Scope(NamedTuple):
-    """One that is open in this thread."""
+    """One that is open in this thread. Without a name it is outside of all groups, and without a pool it routes
+    nothing."""
 
     name: str
     device: int
-    pool: _Pool
+    pool: _Pool | None
 
 
 class _Open(threading.local):
@@ -111,6 +113,7 @@ class Group:
 
     def _leave(self) -> None:
         scope = _open.scopes.pop()
+        assert scope.pool is not None, "scopes end in the order in which they nest"
         self._idle[scope.device].append(scope.pool)
         _announce(self._shim)
 
@@ -122,6 +125,39 @@ class Group:
         """Returns what the group holds on a device, the current one without a number: ``live_bytes``, ``paused_bytes``,
         ``host_bytes`` and ``is_paused``."""
         return _groups.info(self._device(device), self.name)
+
+
+@contextlib.contextmanager
+def joining(name: str, shim: ctypes.CDLL) -> Iterator[None]:
+    """Makes the private pools that this thread opens part of a group, or with an empty name of none. Requests go where
+    they went before."""
+    if not _open.scopes:
+        import torch
+
+        _settle_workspaces(torch)
+    _open.scopes.append(_Scope(name, -1, None))
+    _announce(shim)
+    try:
+        yield
+    finally:
+        _open.scopes.pop()
+        _announce(shim)
+
+
+@contextlib.contextmanager
+def outside(shim: ctypes.CDLL) -> Iterator[None]:
+    """Puts what this thread allocates outside of all groups, in a pool of its own that goes back to the driver at the
+    end. Where the thread is in no group, it does nothing."""
+    if not _open.scopes or not _open.scopes[-1].name:
+        yield
+        return
+    import torch
+
+    with joining("", shim):
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            yield
+        del pool
 
 
 _by_name: dict[str, Group] = {}

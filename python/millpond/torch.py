@@ -14,6 +14,7 @@ import os
 import operator
 import pathlib
 import threading
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
@@ -45,6 +46,12 @@ _TOO_LATE = (
     "`import torch` itself"
 )
 
+_SAVER = (
+    "millpond: torch_memory_saver's hooks are loaded. They see no memory, because Millpond does not call cudaMalloc for "
+    "its pages, so pause() would free nothing. Take its library out of LD_PRELOAD, and import the module with the same "
+    "interface: from millpond.torch_memory_saver import torch_memory_saver"
+)
+
 
 def enable(conf: str | None = None) -> None:
     """Puts Millpond in the place of PyTorch's CUDA allocator, for the rest of the process.
@@ -54,7 +61,7 @@ def enable(conf: str | None = None) -> None:
     set. Neither CUDA nor a device is touched. A second call with the same configuration does nothing.
 
     Raises ``Error``, and changes nothing, if torch is missing or of a version that is not served, if the configuration has
-    a mistake, or if CUDA memory is in use already.
+    a mistake, or if CUDA memory is in use already. Warns if torch_memory_saver's hooks are loaded: they see no memory.
     """
     global _asked, _loaded
     with _lock:
@@ -82,6 +89,18 @@ def enable(conf: str | None = None) -> None:
         if shim.millpond_shim_install(_library.address(), reason, len(reason)) != 0:
             raise Error(f"millpond: {reason.value.decode()}")
         _asked, _loaded = conf, shim
+    if _has_saver():
+        warnings.warn(_SAVER, RuntimeWarning, stacklevel=2)
+
+
+def _has_saver() -> bool:
+    """Returns whether torch_memory_saver's hooks are in this process, or are to be in those that it starts."""
+    if "torch_memory_saver" in os.environ.get("LD_PRELOAD", ""):
+        return True
+    try:
+        return "/torch_memory_saver_hook_mode_" in pathlib.Path("/proc/self/maps").read_text(errors="replace")
+    except OSError:
+        return False
 
 
 def disable() -> NoReturn:

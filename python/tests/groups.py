@@ -93,6 +93,22 @@ def pools_inside(torch: ModuleType, mine: ModuleType, groups: stand_in_groups.Gr
     gc.collect()
 
 
+def outside(torch: ModuleType, groups: stand_in_groups.Groups) -> None:
+    from millpond.torch_memory_saver import torch_memory_saver as saver
+
+    torch.cuda.empty_cache()
+    with saver.region("saved"):
+        inside = block(torch)
+        reserved = torch.cuda.memory_reserved()
+        with saver.disable():
+            tensor = block(torch, 300 * MIB)
+            apart = pool_of(torch, tensor)
+            del tensor
+        assert torch.cuda.memory_reserved() == reserved, "what is free of it went back"
+    assert pool_of(torch, inside) in groups.find("saved").pools
+    assert all(apart not in group.pools for group in groups.made) and apart != (0, 0)
+
+
 def captured(torch: ModuleType, mine: ModuleType, groups: stand_in_groups.Groups) -> None:
     graph, x = torch.cuda.CUDAGraph(), torch.zeros(MIB, device="cuda")
     with mine.group("captured"), torch.cuda.graph(graph):
@@ -106,6 +122,7 @@ def captured(torch: ModuleType, mine: ModuleType, groups: stand_in_groups.Groups
 def main(torch: ModuleType, mine: ModuleType, groups: stand_in_groups.Groups) -> None:
     scopes(torch, mine, groups)
     pools_inside(torch, mine, groups)
+    outside(torch, groups)
     if has_gpu(torch):
         captured(torch, mine, groups)
 

@@ -1,5 +1,5 @@
-"""Groups that are paused and resumed, with stand-ins for torch, the shim and the library's groups. scripts/python.sh runs
-it."""
+"""Groups that are paused and resumed, and the modules with the interfaces of others, with stand-ins for torch, the shim
+and the library's groups. scripts/python.sh runs it."""
 
 import pathlib
 import re
@@ -61,7 +61,7 @@ cuda.MemPool, cuda.use_mem_pool, cuda.graph = _MemPool, staticmethod(_use_mem_po
 """
 
 BEGIN = """
-import ctypes, threading
+import ctypes, threading, warnings
 import stand_in_groups
 groups = stand_in_groups.install()
 import millpond.torch, torch
@@ -232,6 +232,134 @@ assert groups.calls == []
         ]
         for line, part in zip(said, parts, strict=True):
             self.assertIn(part, line)
+
+
+class Warnings(unittest.TestCase):
+    CODE = """
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    millpond.torch.enable()
+    millpond.torch.enable()
+for each in said: print(each.category.__name__, each.message)
+"""
+
+    def test_hooks_that_would_pause_nothing_are_named_once(self) -> None:
+        self.assertEqual(run(self.CODE, begin=BEGIN), [])
+        # The linker warns of a library that it does not find, and goes on.
+        said = run(self.CODE, {"LD_PRELOAD": "/no/torch_memory_saver_hook_mode_preload_cu13.abi3.so"}, BEGIN)
+        self.assertEqual(len(said), 1, said)
+        self.assertIn("RuntimeWarning millpond: torch_memory_saver's hooks are loaded", said[0])
+        self.assertIn("from millpond.torch_memory_saver import torch_memory_saver", said[0])
+
+    def test_a_library_that_is_mapped_is_seen(self) -> None:
+        code = "import mmap, os, tempfile\nfolder = tempfile.mkdtemp()\n" \
+               "path = os.path.join(folder, 'torch_memory_saver_hook_mode_preload_cu13.abi3.so')\n" \
+               "open(path, 'wb').write(b'x' * 100)\nfile = open(path, 'rb')\n" \
+               "mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n" + self.CODE
+        self.assertEqual(len(run(code, begin=BEGIN)), 1)
+
+
+SAVER = BEGIN + """
+from millpond.torch_memory_saver import TorchMemorySaver, configure_subprocess, torch_memory_saver as saver
+assert millpond.torch.is_enabled() and saver.enabled
+"""
+
+
+class Saver(unittest.TestCase):
+    """``millpond.torch_memory_saver``."""
+
+    def test_tags_with_and_without_backup_are_paused_and_resumed_together(self) -> None:
+        run("""
+with saver.region(): assert here() == "default"
+with saver.region(tag="weights", enable_cpu_backup=True, cpu_backup_backend="mmap"):
+    assert here() == "weights (kept)"
+    with saver.region(tag="weights"):
+        assert here() == "weights"
+    assert here() == "weights (kept)"
+@saver.region("kv_cache")
+def inside(): return here()
+assert inside() == "kv_cache" and here() == ""
+def asked(device=0):
+    found = [(what, name) for what, at, name in groups.calls if at == device]
+    groups.calls.clear()
+    return found
+saver.pause("weights")
+assert asked() == [("pause 1", "weights (kept)"), ("pause 0", "weights")]
+saver.resume("weights")
+assert asked() == [("resume", "weights (kept)"), ("resume", "weights")]
+saver.pause("no such tag")
+assert asked() == []
+saver.pause()
+assert [name for _, name in asked(1)] == ["default", "weights (kept)", "weights", "kv_cache"]
+saver.resume(tag=None)
+assert all(group.kept is None for group in groups.made)
+""", begin=SAVER)
+
+    def test_the_pool_of_a_graph_is_opened_in_its_region(self) -> None:
+        said = run("""
+class Graph: pass
+graph = Graph()
+with saver.cuda_graph(graph, pool=(3, 0), stream="a stream", capture_error_mode="relaxed", tag="graph"):
+    assert here() == "graph" and torch.cuda.is_capturing and torch.pool_here() is None
+    def nested():
+        with saver.region("kv"): pass
+    refused(nested)
+assert graph.asked == ((3, 0), "a stream", "relaxed") and here() == ""
+assert set(torch.workspaces) == {"a stream", "that of captures"}
+""", begin=SAVER)
+        self.assertIn("'kv' cannot be entered while a graph is being captured", said[0])
+
+    def test_a_part_of_a_region_is_outside_of_it(self) -> None:
+        run("""
+with saver.disable(): assert torch.pool_here() is None
+with saver.region():
+    pool = torch.pool_here()
+    with saver.disable():
+        assert here() == "" and torch.pool_here() not in (None, pool)
+        with saver.region("inner"): assert here() == "inner"
+        with saver.disable(): assert here() == ""
+    assert here() == "default" and torch.pool_here() == pool
+assert torch.opened == [] and set(torch.uses.values()) == {0}
+""", begin=SAVER)
+
+    def test_what_is_not_served_says_so(self) -> None:
+        said = run("""
+def region(**options):
+    with saver.region(**options): pass
+refused(lambda: region(enable_disk_backup=True))
+refused(lambda: region(cpu_backup_backend="pinned"), ValueError)
+refused(lambda: region(enable_cpu_backup=True, cpu_backup_backend="file"), ValueError)
+refused(lambda: region(tag=3), TypeError)
+def choose(mode): saver.hook_mode = mode
+refused(lambda: choose("none"), ValueError)
+class Tensor: device = 0
+region(enable_cpu_backup=True)
+assert saver.get_cpu_backup(Tensor()) is None
+saver.pause()
+refused(lambda: saver.get_cpu_backup(Tensor(), zero_copy=True))
+with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
+    saver.memory_margin_bytes, saver.retain_cpu_backup = 1 << 30, True
+    saver.memory_margin_bytes, saver.retain_cpu_backup = 0, False
+    assert saver.memory_margin_bytes == 0 and saver.retain_cpu_backup is False
+for each in warned: print(each.message, each.filename)
+choose("torch")
+assert saver.hook_mode == "torch"
+with configure_subprocess(): pass
+""", begin=SAVER)
+        parts = [
+            "not kept in files", "requires enable_cpu_backup", "may be 'mmap' or 'pinned'", "no tag",
+            "may be 'preload' or 'torch'", "cannot be read as a tensor", "memory_margin_bytes = 1073741824 has no effect",
+            "retain_cpu_backup = True",
+        ]
+        for line, part in zip(said, parts, strict=True):
+            self.assertIn(part, line)
+        self.assertTrue(said[-1].endswith("<string>"), "the line of the program is named")
+
+    def test_a_region_of_the_whole_process_is_refused(self) -> None:
+        code = "def region():\n    with saver.region(): pass\nrefused(region)"
+        self.assertIn("TMS_INIT_ENABLE puts all memory", run(code, {"TMS_INIT_ENABLE": "1"}, SAVER)[0])
+        run("with saver.region(): pass", {"TMS_INIT_ENABLE": "0"}, SAVER)
 
 
 if __name__ == "__main__":

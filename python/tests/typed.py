@@ -52,6 +52,17 @@ def switches() -> list[bool]:
     return [millpond.torch.is_enabled(), millpond.cupy.is_enabled(), millpond.rmm.is_enabled(1), reserved == 0]
 
 
+def saving() -> bool:
+    from millpond.torch_memory_saver import configure_subprocess, torch_memory_saver
+
+    torch_memory_saver.hook_mode = "torch"
+    with configure_subprocess(), torch_memory_saver.region("kv", enable_cpu_backup=True, cpu_backup_backend="pinned"):
+        torch_memory_saver.pause("kv")
+    with torch_memory_saver.disable():
+        torch_memory_saver.resume()
+    return torch_memory_saver.enabled
+
+
 def sleeping() -> int:
     kv: millpond.torch.Group = millpond.torch.group("kv")
     with kv as entered, millpond.torch.group("weights"):

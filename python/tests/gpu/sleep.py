@@ -1,4 +1,5 @@
-"""Groups that are paused and resumed: contents, graphs, and training in turns with generation."""
+"""Groups that are paused and resumed: contents, graphs, training in turns with generation, and programs of other
+interfaces."""
 
 import threading
 from collections.abc import Callable
@@ -368,3 +369,145 @@ def sleep_two_devices() -> None:
         expect(torch.cuda.mem_get_info(device)[0] - before[device] >= 300 * MIB, device)
     sleep.resume("both")
     expect(all(float(each[-1]) == device + 1 for device, each in enumerate(tensors)))
+
+
+SAVER = """
+from millpond.torch_memory_saver import torch_memory_saver as saver
+import gc, torch
+MIB = 1 << 20
+def free():
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    return torch.cuda.mem_get_info()[0]
+saver.hook_mode = "preload"
+"""
+
+SIMPLE = SAVER + """
+plain = torch.full((1_000_000,), 100, dtype=torch.uint8, device="cuda")
+with saver.region():
+    lost = torch.full((600 * MIB,), 100, dtype=torch.uint8, device="cuda")
+with saver.region(enable_cpu_backup=True):
+    kept = torch.full((600 * MIB,), 42, dtype=torch.uint8, device="cuda")
+addresses = lost.data_ptr(), kept.data_ptr()
+before = free()
+saver.pause()
+paused = free()
+assert paused - before > 1100 * MIB, (before, paused)
+with saver.region("apart"), saver.disable():
+    other = torch.ones(300 * MIB, device="cuda")
+assert float(other.mean()) == 1
+del other
+saver.resume()
+assert paused - free() > 1100 * MIB
+assert (lost.data_ptr(), kept.data_ptr()) == addresses
+assert kept.min() == kept.max() == 42 and plain.min() == plain.max() == 100
+lost.fill_(7)
+assert lost.min() == lost.max() == 7 and saver.get_cpu_backup(kept) is None
+print("as it should be")
+"""
+
+GRAPH = SAVER + """
+class Cache:
+    def __init__(self):
+        with saver.region(tag="kv_cache"):
+            self.values = torch.full((5, 50 * MIB), 1, dtype=torch.float32, device="cuda")
+    def execute(self, x):
+        mean = (x + self.values.mean(dim=1)).mean()
+        return (torch.ones(250 * MIB, device="cuda") * mean).mean()
+cache = Cache()
+x = torch.zeros(5, device="cuda")
+side = torch.cuda.Stream()
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side): cache.execute(x)
+torch.cuda.current_stream().wait_stream(side)
+graph = torch.cuda.CUDAGraph()
+with saver.cuda_graph(graph, tag="graph"): y = cache.execute(x)
+def replay(value):
+    x.fill_(value)
+    graph.replay()
+    return round(float(y), 3)
+assert replay(100) == 101
+before = free()
+saver.pause("kv_cache")
+middle = free()
+assert middle - before > 900 * MIB
+saver.pause("graph")
+assert free() - middle > 900 * MIB
+other = torch.zeros(1800 * MIB, dtype=torch.uint8, device="cuda")
+del other
+torch.cuda.empty_cache()
+saver.resume("graph")
+saver.resume("kv_cache")
+cache.values.fill_(2)
+assert replay(200) == 202
+print("as it should be")
+"""
+
+# Reinforcement learning in turns: weights change outside while the engine sleeps, and a graph is replayed after it
+# wakes.
+TURNS = SAVER + """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        with saver.region(tag="model_weights"):
+            self.linear = torch.nn.Linear(20_480, 4_096, bias=False, device="cuda")
+        torch.nn.init.ones_(self.linear.weight)
+    @torch.no_grad()
+    def forward(self, x): return self.linear(x).mean()
+model = Model()
+with saver.region(tag="kv_cache"):
+    values = torch.full((5, 40 * MIB), 1, dtype=torch.float32, device="cuda")
+x, addresses = torch.zeros(20_480, device="cuda"), (model.linear.weight.data_ptr(), values.data_ptr())
+def generate(): return torch.stack([model(x), (x[:5] + values.mean(dim=1)).mean()])
+side = torch.cuda.Stream()
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side): generate()
+torch.cuda.current_stream().wait_stream(side)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph): y = generate()
+for turn in range(1, 6):
+    x.fill_(100)
+    graph.replay()
+    assert [round(each / full, 5) for each, full in zip(y.tolist(), (2048000 * turn, 100 + turn))] == [1, 1], (turn, y)
+    before = free()
+    saver.pause("kv_cache")
+    saver.pause("model_weights")
+    assert free() - before > 1000 * MIB
+    # The trainer has the memory meanwhile.
+    trained = torch.full((20_480, 4_096), turn + 1.0, device="cuda").T.contiguous()
+    assert free() - before > 600 * MIB
+    saver.resume("model_weights")
+    with torch.no_grad(): model.linear.weight.copy_(trained)
+    del trained
+    torch.cuda.empty_cache()
+    saver.resume("kv_cache")
+    values.fill_(turn + 1)
+    assert (model.linear.weight.data_ptr(), values.data_ptr()) == addresses
+    saver.pause("kv_cache")
+    assert float(model.linear.weight[0, 0]) == turn + 1
+    saver.resume("kv_cache")
+    values.fill_(turn + 1)
+print("as it should be")
+"""
+
+
+def drop_in(code: str) -> None:
+    mine()
+    environment = {"MILLPOND_CONF": ARGUMENTS.conf} if ARGUMENTS.conf else {}
+    expect("as it should be" in child(code, environment, prelude=False))
+
+
+@feature
+def sleep_saver_simple() -> None:
+    drop_in(SIMPLE)
+
+
+@feature
+def sleep_saver_graph() -> None:
+    drop_in(GRAPH)
+
+
+@feature
+def sleep_saver_in_turns() -> None:
+    drop_in(TURNS)
