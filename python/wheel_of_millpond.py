@@ -120,7 +120,8 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     texts = {
         f"{info}/METADATA": _metadata(version, licences),
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: millpond\nRoot-Is-Purelib: false\nTag: {tag}\n",
-        f"{info}/entry_points.txt": "[torch.backends]\nmillpond = millpond._autoload:autoload\n",
+        f"{info}/entry_points.txt": "[torch.backends]\nmillpond = millpond._autoload:autoload\n"
+                                    "[vllm.general_plugins]\nmillpond = millpond.vllm:install\n",
     }
     name = f"millpond-{version}-{tag}.whl"
     records = []

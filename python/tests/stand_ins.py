@@ -121,7 +121,7 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         for name, text in modules.items():
             path = pathlib.Path(folder, name)
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         clean = {key: value for key, value in os.environ.items() if not re.match("(MILLPOND|PYTORCH)_", key)}
         clean["PYTHONPATH"] = folder

@@ -87,10 +87,15 @@ def other_thread(call):
 ENABLED = BEGIN + "millpond.torch.enable()\n"
 
 
-def run(code: str, environment: dict[str, str] | None = None, begin: str = ENABLED) -> list[str]:
-    """Runs code with the stand-ins. Returns the lines of its output."""
+def run(
+    code: str,
+    environment: dict[str, str] | None = None,
+    begin: str = ENABLED,
+    more: dict[str, str] | None = None,
+) -> list[str]:
+    """Runs code with the stand-ins, and more modules. Returns the lines of its output."""
     groups = pathlib.Path(__file__).with_name("stand_in_groups.py").read_text()
-    modules = {"torch.py": TORCH + POOLS, "stand_in_groups.py": groups}
+    modules = {"torch.py": TORCH + POOLS, "stand_in_groups.py": groups, **(more or {})}
     return stand_ins.run(begin + code, modules, environment, needs_shim=True).splitlines()
 
 
@@ -360,6 +365,65 @@ with configure_subprocess(): pass
         code = "def region():\n    with saver.region(): pass\nrefused(region)"
         self.assertIn("TMS_INIT_ENABLE puts all memory", run(code, {"TMS_INIT_ENABLE": "1"}, SAVER)[0])
         run("with saver.region(): pass", {"TMS_INIT_ENABLE": "0"}, SAVER)
+
+
+VLLM = {"vllm/__init__.py": "", "vllm/device_allocator/__init__.py": "", "vllm/device_allocator/cumem.py": """
+class CuMemAllocator:
+    @staticmethod
+    def get_instance(): return "vLLM's own"
+"""}
+PLUG_IN = """
+import importlib.metadata
+points = importlib.metadata.entry_points(group="vllm.general_plugins")
+install = next(point for point in points if point.name == "millpond").load()
+torch.cuda.empty_cache = lambda: None
+"""
+
+
+class Vllm(unittest.TestCase):
+    """``millpond.vllm``."""
+
+    def test_its_workers_get_groups_by_its_tags(self) -> None:
+        run("""
+from vllm.device_allocator.cumem import CuMemAllocator
+install()
+assert CuMemAllocator.get_instance() == "vLLM's own", "Millpond is not enabled"
+millpond.torch.enable()
+install()
+worker = CuMemAllocator.get_instance()
+assert worker is CuMemAllocator.get_instance() and worker.get_current_usage() == 0
+with worker.use_memory_pool(tag="weights"): assert here() == "weights"
+with worker.use_memory_pool(tag="kv_cache"): assert here() == "kv_cache"
+with worker.use_cudagraph_pool() as pool: assert here() == "cudagraph" and pool is not None
+with worker.use_cudagraph_pool((7, 0)) as pool: assert pool == (7, 0)
+assert worker.get_current_usage() == 21
+def asked():
+    found = {name: what for what, at, name in groups.calls if at == 0}
+    groups.calls.clear()
+    return found
+worker.sleep(offload_tags=("weights",))
+assert asked() == {"weights": "pause 1", "kv_cache": "pause 0", "cudagraph": "pause 0"}
+worker.wake_up(tags=["weights"])
+assert asked() == {"weights": "resume", "cudagraph": "resume"}
+worker.wake_up()
+assert asked() == {"weights": "resume", "kv_cache": "resume", "cudagraph": "resume"}
+worker.sleep(tuple())
+assert set(asked().values()) == {"pause 0"}
+worker.wake_up(["weights", "kv_cache"])
+asked()
+worker.discard("kv_cache")
+assert asked() == {"kv_cache": "pause 0"}
+with worker.use_memory_pool(): assert here() == "default"
+worker.sleep()
+assert asked() == {"default": "pause 1", "weights": "pause 0", "kv_cache": "pause 0", "cudagraph": "pause 0"}
+""", begin=BEGIN + PLUG_IN, more=VLLM)
+
+    def test_one_that_has_its_allocator_elsewhere_is_named(self) -> None:
+        code = "millpond.torch.enable()\nwith warnings.catch_warnings(record=True) as said: install()\n" \
+               "for each in said: print(each.message)"
+        said = run(code, begin=BEGIN + PLUG_IN, more={"vllm/__init__.py": ""})
+        self.assertEqual(len(said), 1)
+        self.assertIn("elsewhere (No module named 'vllm.device_allocator'), so that it stays in use", said[0])
 
 
 if __name__ == "__main__":

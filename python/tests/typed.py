@@ -7,6 +7,7 @@ import millpond
 import millpond.cupy
 import millpond.rmm
 import millpond.torch
+import millpond.vllm
 
 
 def statistics(device: int) -> dict[str, int]:
@@ -71,7 +72,11 @@ def sleeping() -> int:
     millpond.torch.pause(name, keep="discard")
     info: millpond.torch.Info = kv.info("cuda:0")
     millpond.torch.resume("kv")
-    return info.paused_bytes + info.host_bytes + int(info.is_paused)
+    worker = millpond.vllm.CuMemAllocator.get_instance()
+    with worker.use_memory_pool(tag="weights"):
+        worker.sleep(offload_tags=("weights",))
+    worker.wake_up(["weights"])
+    return info.paused_bytes + info.host_bytes + worker.get_current_usage() + int(info.is_paused)
 
 
 def mistakes() -> None:

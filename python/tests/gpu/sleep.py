@@ -511,3 +511,34 @@ def sleep_saver_graph() -> None:
 @feature
 def sleep_saver_in_turns() -> None:
     drop_in(TURNS)
+
+
+@feature
+def sleep_as_vllm_asks() -> None:
+    mine()
+    from millpond.vllm import CuMemAllocator
+
+    worker = CuMemAllocator.get_instance()
+    expect(worker.get_current_usage() == 0)
+    with worker.use_memory_pool(tag="weights"):
+        weights = patterned(200 * MIB, 6)
+    with worker.use_memory_pool(tag="kv_cache"):
+        cache = torch.zeros(200 * MIB, dtype=torch.uint8, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with worker.use_cudagraph_pool() as pool, torch.cuda.graph(graph, pool=pool):
+        total = weights.to(torch.int64).sum()
+    graph.replay()
+    expected = int(total)
+    expect(worker.get_current_usage() >= 400 * MIB, worker.get_current_usage())
+    for tags in (("weights",), ()):
+        before = free()
+        worker.sleep(offload_tags=tags)
+        expect(free() - before >= 400 * MIB, tags)
+        worker.wake_up(tags=["weights"])
+        if not tags:
+            weights.copy_(patterned(200 * MIB, 6))
+        expect(torch.equal(weights, patterned(200 * MIB, 6)))
+        worker.wake_up()
+        cache.fill_(1)
+        graph.replay()
+        expect(int(total) == expected and int(cache.min()) == 1)
