@@ -79,6 +79,10 @@ impl fmt::Display for PoolId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct GroupId(pub u64);
 
+/// A part of a program whose peaks are kept apart. Numbers of scopes are never given out twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ScopeId(pub u64);
+
 /// The two sides of a pool, which are separate so that small blocks do not cut up large segments.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Side {

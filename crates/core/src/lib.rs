@@ -32,10 +32,8 @@ pub mod units;
 
 pub use block::LastUse;
 pub use books::{GroupState, Member, Points};
-pub use coordinator::{
-    Checkpoint, Coordinator, DeviceFacts, GroupBytes, GroupExtent, GroupPage, Holding, Obstacle, Restored, Shards,
-};
-pub use ids::{BlockId, GroupId, PageId, Place, PoolId, SegmentId, ShardBlock, ShardId, Side, Slot};
+pub use coordinator::{Checkpoint, Coordinator, DeviceFacts, GroupBytes, GroupExtent, GroupPage, Holding, Obstacle, Restored, Shards};
+pub use ids::{BlockId, GroupId, PageId, Place, PoolId, ScopeId, SegmentId, ShardBlock, ShardId, Side, Slot};
 pub use memory::Requester;
 pub use plan::{Denied, FreeRange, Outcome, PageCall, Pin, Plan, Polled, Relief, Report, Step};
 pub use shard::{BlockState, BlockView, Extent, Freed, Grant, PageView, Retired, SegmentView, Shard, Uses};

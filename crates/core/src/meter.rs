@@ -477,7 +477,7 @@ impl Totals {
 
 /// For every counter, the highest that the sum over all shards has been. See [`crate::meter`] for how the shards' rooms
 /// keep it exact.
-#[derive(Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Peaks([Row; ROWS]);
 
 impl Peaks {
@@ -492,6 +492,11 @@ impl Peaks {
     /// Adds a shard's counters to peaks that begin anew.
     pub(crate) fn add(&mut self, current: &[Row; ROWS]) {
         add(&mut self.0, current);
+    }
+
+    /// Raises each peak to what another stretch of time has, if that is more.
+    pub(crate) fn raise(&mut self, other: &Peaks) {
+        each(|row, counter| self.0[row][counter] = self.0[row][counter].max(other.0[row][counter]));
     }
 
     /// Returns the peaks of a counter: of both sides together, of the small side and of the large one.

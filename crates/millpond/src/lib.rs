@@ -41,6 +41,7 @@ pub use builder::{Builder, ENVIRONMENT};
 pub use error::explain::{Explanation, Hole, PinnedBlock, Remedy, RemedyAction};
 pub use error::{BuildError, Error, ErrorKind, OutOfMemory, PauseError, ResumeError};
 pub use observe::activity::DriverActivity;
+pub use observe::peak::PeakScope;
 #[cfg(any(feature = "tracing", feature = "metrics"))]
 pub use observe::telemetry;
 pub use observe::usage::{BeyondDevice, Usage};

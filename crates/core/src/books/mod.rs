@@ -8,6 +8,7 @@ pub(crate) mod pages;
 mod paging;
 pub(crate) mod pending;
 pub(crate) mod pools;
+mod scopes;
 pub(crate) mod turns;
 mod windows;
 
@@ -20,5 +21,6 @@ pub(crate) use paging::Paging;
 pub(crate) use pending::Pending;
 pub use pending::{Points, Polled};
 pub(crate) use pools::Pools;
+pub(crate) use scopes::{Highs, Scopes};
 pub(crate) use turns::{Standing, Turns};
 pub(crate) use windows::{Part, Window, WindowPart, Windows};

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 
 use millpond_backend::{PageCaps, Reuse, StreamId};
 
-use crate::books::{Groups, Headroom, Page, Pages, Paging, Pending, Pools, Ranges, Turns};
+use crate::books::{Groups, Headroom, Page, Pages, Paging, Pending, Pools, Ranges, Scopes, Turns};
 use crate::governor::Governor;
 use crate::ids::{PageId, Place, PoolId, ShardId, Slot};
 use crate::looks;
@@ -125,14 +125,18 @@ pub struct Coordinator {
     pub(crate) pending: Pending,
     pub(crate) pages: Pages,
     pub(crate) ranges: Ranges,
+    /// The peaks that run: since the last scope was opened, or the peaks were reset.
     peaks: Peaks,
+    /// The peaks of parts of the program, and those of all of it since peaks were reset.
+    scopes: Scopes,
     /// The shards that hold room for peaks, in the order in which they are asked for it: see
     /// [`settle`](Coordinator::settle).
     holders: VecDeque<ShardId>,
-    /// The most bytes of blocks that the program held at a time before the peaks were reset last, or, where it has
-    /// begun anew since, the most that were seen since then.
+    /// The most bytes of blocks that the program held at a time before the running peaks began, or, where it has begun
+    /// anew since, the most that were seen since then.
     most_live: u64,
-    /// The peak that there was when the program began anew, which counts no longer. 0 if peaks were reset since.
+    /// The running peak that there was when the program began anew, which counts no longer. 0 if the running peaks began
+    /// since.
     forgotten_peak: u64,
     /// PyTorch's counters of what requests led to: what else there is of these is counted elsewhere.
     pub(crate) scalars: MemoryStats,
@@ -174,6 +178,7 @@ impl Coordinator {
             pages: Pages::default(),
             ranges: Ranges::new(facts.pages.map_or(u64::MAX, |pages| pages.address_bytes)),
             peaks: Peaks::default(),
+            scopes: Scopes::default(),
             holders: VecDeque::new(),
             most_live: 0,
             forgotten_peak: 0,

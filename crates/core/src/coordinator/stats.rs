@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, Reuse, StreamId};
 
 use super::{Coordinator, Shards};
-use crate::books::Headroom;
-use crate::ids::{PoolId, ShardBlock, ShardId, Side};
+use crate::books::{Headroom, Highs};
+use crate::ids::{PoolId, ScopeId, ShardBlock, ShardId, Side};
 use crate::looks;
 use crate::meter::{COUNTERS, Counter, EVERY_COUNTER, Flow, NONE, Peaks, each, has_shortage};
 use crate::settings::Backing;
@@ -51,7 +51,7 @@ fn sorted(streams: impl Iterator<Item = StreamId>) -> Vec<StreamId> {
 }
 
 impl Coordinator {
-    /// Returns the most bytes of blocks that the program held at a time since the peaks were reset last.
+    /// Returns the most bytes of blocks that the program held at a time since the running peaks began.
     pub(crate) fn peaks_live(&self) -> u64 {
         self.peaks.of(Counter::AllocatedBytes as usize)[0]
     }
@@ -145,18 +145,61 @@ impl Coordinator {
         }
     }
 
-    /// Sets every peak to the current value.
+    /// Sets every peak to the current value, but for those of scopes.
     pub fn reset_peaks(&mut self, shards: &mut dyn Shards) {
+        let running = self.highs(shards);
+        self.scopes.reset(&running);
+        self.restart_peaks(shards);
+        self.shard_ids().for_each(|id| shards.with(id, |shard| shard.snug_reset()));
+        self.pools.reset_peaks();
+    }
+
+    /// Opens a scope, whose peaks begin with what is there now. Visits every shard, and leaves none of them room: each
+    /// settles again when its counters rise next, as after a reset.
+    pub fn open_scope(&mut self, shards: &mut dyn Shards) -> ScopeId {
+        let running = self.highs(shards);
+        let scope = self.scopes.open(&running);
+        self.restart_peaks(shards);
+        scope
+    }
+
+    /// Returns all statistics now, with the peaks since a scope was opened. Visits every shard, and looks at each scope
+    /// that was opened later and is open.
+    ///
+    /// # Panics
+    ///
+    /// If the scope is not open.
+    pub fn stats_since(&mut self, scope: ScopeId, shards: &mut dyn Shards) -> MemoryStats {
+        let running = self.highs(shards);
+        let highs = self.scopes.since(scope, &running);
+        self.stats_with(&highs, shards)
+    }
+
+    /// Ends a scope. Costs the same however many there are.
+    ///
+    /// # Panics
+    ///
+    /// If the scope is not open.
+    pub fn close_scope(&mut self, scope: ScopeId) {
+        self.scopes.close(scope);
+    }
+
+    /// Returns the running peaks, once every shard is settled.
+    fn highs(&mut self, shards: &mut dyn Shards) -> Highs {
         self.settle_all(shards);
+        Highs::new(self.peaks, &self.headroom)
+    }
+
+    /// Lets the running peaks begin anew with what is there now.
+    fn restart_peaks(&mut self, shards: &mut dyn Shards) {
         self.most_live = self.most_live();
         self.forgotten_peak = 0;
         self.peaks = Peaks::default();
         for id in self.shard_ids() {
-            let current = shards.with(id, |shard| shard.reset_peaks());
+            let current = shards.with(id, |shard| shard.restart_peaks());
             self.peaks.add(&current);
         }
         self.headroom.reset_peaks();
-        self.pools.reset_peaks();
     }
 
     /// Resets the totals: PyTorch's `reset_accumulated_memory_stats`.
@@ -169,20 +212,23 @@ impl Coordinator {
         self.scalars = MemoryStats::default();
     }
 
-    /// Returns all statistics now.
+    /// Returns all statistics now, with the peaks since they were reset.
     pub fn stats(&mut self, shards: &mut dyn Shards) -> MemoryStats {
-        self.settle_all(shards);
+        self.stats_since(self.scopes.device(), shards)
+    }
+
+    fn stats_with(&self, highs: &Highs, shards: &mut dyn Shards) -> MemoryStats {
         let [allocation, allocated_bytes, active, active_bytes, requested_bytes, split, split_bytes, oversize] =
             self.families(shards);
         let Headroom { reserved, segments: segment, oversize_segments, .. } = self.headroom;
         // Under `paged`, memory goes from side to side without any call: what small blocks have got now counts as
         // theirs, without a history.
         let small = self.shard_ids().map(|id| shards.with(id, |shard| shard.memory.small_bytes)).sum();
-        MemoryStats {
+        let mut stats = MemoryStats {
             allocation,
             allocated_bytes,
             segment,
-            reserved_bytes: by_side(reserved, small),
+            reserved_bytes: reserved,
             active,
             active_bytes,
             inactive_split: split,
@@ -194,10 +240,13 @@ impl Coordinator {
             num_device_free: self.headroom.releases,
             max_split_size: self.settings.max_split_bytes,
             ..self.scalars
-        }
+        };
+        highs.put_into(&mut stats);
+        stats.reserved_bytes = by_side(stats.reserved_bytes, small);
+        stats
     }
 
-    /// Returns what the shards count, summed up, with the device's peaks.
+    /// Returns what the shards count, summed up, without peaks.
     fn families(&self, shards: &mut dyn Shards) -> [StatByPool; COUNTERS] {
         let mut families = [StatByPool::default(); COUNTERS];
         for id in self.shard_ids() {
@@ -213,9 +262,6 @@ impl Coordinator {
                     }
                 }
             });
-        }
-        for (counter, family) in families.iter_mut().enumerate() {
-            [family.all.peak, family.small_pool.peak, family.large_pool.peak] = self.peaks.of(counter);
         }
         families
     }

@@ -278,10 +278,9 @@ impl Shard {
         self.meter.overdraw();
     }
 
-    /// Lets the peaks begin anew with what is there now, which it returns.
-    pub(crate) fn reset_peaks(&mut self) -> [Row; ROWS] {
+    /// Lets the running peaks begin anew with what is there now, which it returns.
+    pub(crate) fn restart_peaks(&mut self) -> [Row; ROWS] {
         self.meter.reset_room();
-        self.snug_reset();
         self.meter.current_rows()
     }
 

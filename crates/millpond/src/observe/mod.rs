@@ -6,6 +6,7 @@
 pub(crate) mod activity;
 pub mod history;
 pub mod live;
+pub(crate) mod peak;
 mod sinks;
 pub mod snapshot;
 mod stats;

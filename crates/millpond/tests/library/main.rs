@@ -18,6 +18,7 @@ mod policies;
 mod pools;
 mod reclaimed;
 mod reuse;
+mod scopes;
 mod scrubbing;
 mod settings;
 mod snapshot;

@@ -74,7 +74,7 @@ pub(crate) fn grow_for(shard: &mut Shard, bytes: u64, joins: bool, stream: Strea
 
 /// Raises the rooms, as the coordinator does after each grant, and verifies the invariants.
 pub(crate) fn settle(shard: &mut Shard) {
-    shard.reset_peaks();
+    shard.restart_peaks();
     shard.tidied().check();
 }
 
