@@ -49,6 +49,9 @@ class _Table(ctypes.Structure):
         ("recording_write", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)),
         ("recording_drop", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
         ("header_check", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p)),
+        ("peak_open", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64))),
+        ("peak_json", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_uint64, ctypes.POINTER(ctypes.c_void_p))),
+        ("peak_close", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_uint64)),
     ]
 
 
@@ -121,6 +124,13 @@ def text(entry: str, *arguments: object) -> str:
         return ctypes.string_at(out.value or 0).decode()
     finally:
         _table().string_free(out.value)
+
+
+def number(entry: str, *arguments: object) -> int:
+    """Calls an entry that writes a number, and returns it."""
+    out = ctypes.c_uint64()
+    _check(getattr(_table(), entry)(*arguments, ctypes.byref(out)))
+    return out.value
 
 
 def call(entry: str, *arguments: object) -> None:

@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
-from millpond import _groups, _library, _pond, _record, _shim, _sleep
+from millpond import _groups, _library, _peak, _pond, _record, _shim, _sleep
 from millpond._groups import Info
 from millpond._library import BadType, BadValue, Error
 from millpond._sleep import Group
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     Device: TypeAlias = int | str | torch.device
 
 __all__ = [
-    "Error", "Group", "Info", "conf", "disable", "enable", "group", "is_enabled", "memory_summary", "pause", "record",
-    "report", "resume", "snapshot", "stats",
+    "Error", "Group", "Info", "conf", "disable", "enable", "group", "is_enabled", "memory_summary", "pause", "peak",
+    "record", "report", "resume", "snapshot", "stats",
 ]
 
 _lock = threading.Lock()
@@ -155,6 +155,21 @@ def stats(device: "Device | None" = None) -> dict[str, int]:
     driver was asked (``driver.*``)."""
     found: dict[str, int] = json.loads(_library.text("stats_json", _device(device)))
     return found
+
+
+def peak(device: "Device | None" = None) -> _peak.Peak:
+    """Measures the most memory that a part of the program has on a device at one time.
+
+        with millpond.torch.peak() as step:
+            train_step()
+        print(step.allocated_bytes, step.reserved_bytes)
+
+    ``step`` has ``allocated_bytes``, ``active_bytes``, ``requested_bytes`` and ``reserved_bytes``, and all of
+    ``torch.cuda.memory_stats`` as ``step.stats()``: while the part runs up to now, and afterwards up to its end. Parts may
+    be nested, and may overlap on several threads. None changes another one, nor what ``torch.cuda.max_memory_allocated``
+    returns; and ``torch.cuda.reset_peak_memory_stats`` changes no part. What other threads allocate meanwhile counts too.
+    """
+    return _peak.Peak(lambda: _device(device))
 
 
 def memory_summary(device: "Device | None" = None, abbreviated: bool = False) -> str:

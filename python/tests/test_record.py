@@ -310,6 +310,42 @@ print(lines(folder + "/it.trace"))
         self.expect(said, "['a 0 5 0']")
 
 
+class Peaks(Program):
+    def test_parts_of_a_program_have_peaks_of_their_own(self) -> None:
+        self.run_it("""
+# One block is live before.
+def mib(part): return (part.allocated_bytes - 3072) / 2**20
+with millpond.torch.peak() as outer:
+    free(alloc(8 << 20))
+    with millpond.torch.peak("cuda:0") as inner:
+        free(alloc(3 << 20))
+        assert (mib(inner), mib(outer)) == (3, 8)
+    free(alloc(12 << 20))
+free(alloc(50 << 20))
+assert (mib(inner), mib(outer)) == (3, 12)
+assert inner.requested_bytes == (3 << 20) + 3000 and inner.active_bytes == inner.allocated_bytes
+peak = millpond.torch.stats(0)["allocated_bytes.all.peak"]
+assert 12 << 20 <= outer.reserved_bytes < 50 << 20 == peak - 3072
+assert len(outer.stats()) == 122 and outer.stats()["allocation.all.peak"] == 2
+unused = millpond.torch.peak()
+for mistake in (outer.__enter__, lambda: unused.reserved_bytes, lambda: millpond.torch.peak("cpu").__enter__()):
+    try: mistake()
+    except millpond.torch.Error: pass
+    else: raise AssertionError("a mistake is not noticed")
+""")
+
+    def test_a_part_that_is_not_left_ends_with_its_handle(self) -> None:
+        self.run_it("""
+from millpond import _library
+part = millpond.torch.peak().__enter__()
+scope = part._scope
+del part
+try: _library.call("peak_close", 0, scope)
+except millpond.torch.Error as error: assert "is not open" in str(error), error
+else: raise AssertionError("it was open")
+""")
+
+
 class Reports(Program):
     def test_a_report_is_a_page_of_the_recording(self) -> None:
         command = os.environ.get("MILLPOND_TEST_COMMAND", "")

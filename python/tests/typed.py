@@ -19,6 +19,12 @@ def statistics(device: int) -> dict[str, int]:
     return found
 
 
+def peaks() -> int:
+    with millpond.torch.peak(device="cuda:0") as part:
+        found: dict[str, int] = part.stats()
+    return part.allocated_bytes + part.active_bytes + part.requested_bytes + part.reserved_bytes + found["num_ooms"]
+
+
 def texts() -> list[str]:
     version: str = millpond.__version__
     return [

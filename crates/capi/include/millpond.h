@@ -413,6 +413,34 @@ millpond_status millpond_summary(millpond_allocator *pond, int abbreviated, char
  * Errors: BAD_ALLOCATOR. */
 millpond_status millpond_reset_peaks(millpond_allocator *pond);
 
+/* A peak scope: the peaks of a part of the program, from millpond_peak_open to millpond_peak_close. Scopes may be nested,
+ * may overlap, and end in any order, on any thread. None changes another one, nor the peaks of millpond_get_usage; and
+ * millpond_reset_peaks changes no scope. What other threads allocate counts too. A scope is a number, which no other
+ * scope of the allocator ever has; 0 is none. */
+typedef uint64_t millpond_peak;
+
+/* Opens a peak scope, whose peaks begin with the present values. Takes the lock of each stream in turn; allocations and
+ * frees cost what they do without it. Destroying the allocator ends its scopes.
+ *
+ * Errors: BAD_ALLOCATOR, BAD_ARGUMENT. */
+millpond_status millpond_peak_open(millpond_allocator *pond, millpond_peak *out);
+
+/* Writes what millpond_get_usage does, with the peaks since the scope was opened. Takes the lock of each stream in turn.
+ *
+ * Errors: BAD_ALLOCATOR; BAD_ARGUMENT for NULL, and for a scope that is not open. */
+millpond_status millpond_peak_usage(millpond_allocator *pond, millpond_peak peak, millpond_usage *out);
+
+/* Returns the 122 keys of torch.cuda.memory_stats as millpond_stats_json does, with the peaks since the scope was opened.
+ * `*out` is ended with millpond_string_free. Takes the lock of each stream in turn.
+ *
+ * Errors: as millpond_peak_usage. */
+millpond_status millpond_peak_json(millpond_allocator *pond, millpond_peak peak, char **out);
+
+/* Ends a peak scope.
+ *
+ * Errors: BAD_ALLOCATOR; BAD_ARGUMENT for a scope that is not open. */
+millpond_status millpond_peak_close(millpond_allocator *pond, millpond_peak peak);
+
 /* Sets the totals of what was allocated and freed, and the counts of events, to 0:
  * torch.cuda.reset_accumulated_memory_stats. Takes the lock of each stream in turn.
  *

@@ -443,6 +443,16 @@ typedef struct millpond_core_v1 {
     millpond_status (*group_resume)(int32_t device, const char *name);
     /* Tells how much memory a group has. Locks: the group; the device, for a moment. Errors: UNSUPPORTED. */
     millpond_status (*group_info)(int32_t device, const char *name, millpond_core_group *out);
+
+    /* ---- The peaks of a part of a program ---- */
+
+    /* Opens a peak scope as millpond_peak_open does. Opens the device. Locks: the streams of the device, one after the
+     * other. Errors: BAD_ARGUMENT, and those of millpond_create. */
+    millpond_status (*peak_open)(int32_t device, millpond_peak *out);
+    /* As millpond_peak_json. `*out` is ended with millpond_string_free. Locks: as `peak_open`. Errors: BAD_ARGUMENT. */
+    millpond_status (*peak_json)(int32_t device, millpond_peak peak, char **out);
+    /* Ends a peak scope. Locks: the device, for a moment. Errors: BAD_ARGUMENT. */
+    millpond_status (*peak_close)(int32_t device, millpond_peak peak);
 } millpond_core_v1;
 
 /* Returns the table of a version, or NULL if the library does not have it. It is valid as long as the library is loaded.

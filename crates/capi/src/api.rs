@@ -272,6 +272,7 @@ pub unsafe extern "C" fn millpond_reset_totals(pond: *mut CAllocator) -> i32 {
 }
 
 pub mod groups;
+pub mod peaks;
 pub mod pools;
 
 #[cfg(test)]

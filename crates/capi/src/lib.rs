@@ -12,6 +12,7 @@ mod handles;
 mod last_error;
 mod places;
 mod pools;
+mod scopes;
 mod served;
 pub mod source;
 mod statistics;

@@ -10,6 +10,7 @@ use crate::device::Device;
 use crate::devices::{self, Name};
 use crate::places::{live_in, misplaced, place_within};
 use crate::pools::Pools;
+use crate::scopes::Scopes;
 use crate::source::Supplier;
 use crate::streams::Streams;
 
@@ -38,6 +39,7 @@ pub(crate) struct Of<D: Device> {
     pub(crate) blocks: Addresses,
     streams: Streams<D>,
     pub(crate) pools: Pools<D>,
+    pub(crate) scopes: Scopes<D>,
     pub(crate) allocator: Allocator<D>,
     /// The number of the device.
     pub(crate) number: u32,
@@ -72,6 +74,7 @@ impl<D: Device> Of<D> {
             blocks: Addresses::new(),
             streams: Streams::new(),
             pools: Pools::new(),
+            scopes: Scopes::new(),
             allocator: allocator.build()?,
             number,
         })

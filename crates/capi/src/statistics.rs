@@ -33,15 +33,8 @@ pub(crate) fn usage_of(stats: &MemoryStats) -> Usage {
 
 /// Returns all statistics as one object. Keys have no characters that JSON escapes.
 pub(crate) fn json(stats: &MemoryStats, pages: &PageStats, slack: &SlackStats, driver: &DriverActivity) -> String {
-    let mut text = String::with_capacity(6 << 10);
-    text.push('{');
-    let mut add = |key: &str, value: i128| {
-        let comma = if text.len() > 1 { ", " } else { "" };
-        let _ = write!(text, "{comma}\"{key}\": {value}");
-    };
-    for (key, value) in stats.flat() {
-        add(&key, value.into());
-    }
+    let mut text = object_of(stats);
+    let mut add = |key: &str, value: i128| add_to(&mut text, key, value);
     add("num_oom_rejections", stats.num_oom_rejections.into());
     let PageStats { pages, shadows, created, released, moved, moved_behind_wait, returned, unmapped } = *pages;
     let pages = [
@@ -71,6 +64,26 @@ pub(crate) fn json(stats: &MemoryStats, pages: &PageStats, slack: &SlackStats, d
     text
 }
 
+/// Returns PyTorch's statistics as one object.
+pub(crate) fn memory_json(stats: &MemoryStats) -> String {
+    let mut text = object_of(stats);
+    text.push('}');
+    text
+}
+
+/// Returns an object of PyTorch's statistics that has not ended.
+fn object_of(stats: &MemoryStats) -> String {
+    let mut text = String::with_capacity(6 << 10);
+    text.push('{');
+    stats.flat().iter().for_each(|(key, value)| add_to(&mut text, key, (*value).into()));
+    text
+}
+
+fn add_to(text: &mut String, key: &str, value: i128) {
+    let comma = if text.len() > 1 { ", " } else { "" };
+    let _ = write!(text, "{comma}\"{key}\": {value}");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +101,8 @@ mod tests {
         for (key, value) in memory.flat() {
             assert_eq!(parsed[&key], value, "{key}");
         }
+        let torch: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&memory_json(&memory)).unwrap();
+        assert!(torch.len() == 122 && torch.iter().all(|(key, value)| parsed[key] == *value));
         assert_eq!(parsed["allocated_bytes.all.peak"], i64::MAX);
         assert_eq!(parsed["max_split_size"], -1);
         assert_eq!(parsed["num_oom_rejections"], 7);

@@ -91,6 +91,9 @@ pub struct Core {
     pub group_pause: unsafe extern "C" fn(i32, *const c_char, i32) -> i32,
     pub group_resume: unsafe extern "C" fn(i32, *const c_char) -> i32,
     pub group_info: unsafe extern "C" fn(i32, *const c_char, *mut GroupInfo) -> i32,
+    pub peak_open: unsafe extern "C" fn(i32, *mut u64) -> i32,
+    pub peak_json: unsafe extern "C" fn(i32, u64, *mut *mut c_char) -> i32,
+    pub peak_close: extern "C" fn(i32, u64) -> i32,
 }
 
 static TABLE: Core = Core {
@@ -145,6 +148,9 @@ static TABLE: Core = Core {
     group_pause: groups::group_pause,
     group_resume: groups::group_resume,
     group_info: groups::group_info,
+    peak_open: calls::peak_open,
+    peak_json: calls::peak_json,
+    peak_close: calls::peak_close,
 };
 
 /// Returns the table of a version; null if there is none.

@@ -182,6 +182,29 @@ pub(super) unsafe extern "C" fn stats_json(device: i32, out: *mut *mut c_char) -
     })
 }
 
+pub(super) unsafe extern "C" fn peak_open(device: i32, out: *mut u64) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the pointer is null or valid.
+        let out = unsafe { Out::required("out", out)? };
+        out.put(on!(ponds::get(device)?, of => of.scopes.open(&of.allocator)));
+        Ok(())
+    })
+}
+
+pub(super) unsafe extern "C" fn peak_json(device: i32, peak: u64, out: *mut *mut c_char) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the pointer is null or valid.
+        let out = unsafe { Out::required("out", out)? };
+        let stats = on!(ponds::get(device)?, of => of.scopes.stats(peak)?);
+        out.put(boundary::give_text(&statistics::memory_json(&stats)));
+        Ok(())
+    })
+}
+
+pub(super) extern "C" fn peak_close(device: i32, peak: u64) -> i32 {
+    boundary::status(|| on!(ponds::get(device)?, of => of.scopes.close(peak)))
+}
+
 pub(super) unsafe extern "C" fn summary(device: i32, abbreviated: c_int, out: *mut *mut c_char) -> i32 {
     boundary::status(|| {
         // SAFETY: the caller promises that the pointer is null or valid.

@@ -13,6 +13,7 @@ use super::types::{Block, Oom, Pool};
 use crate::code::Failure;
 use crate::device::Device;
 use crate::devices::{self, shares_pages};
+use crate::scopes::Scopes;
 use crate::streams::Streams;
 
 /// The allocator of a device of any kind.
@@ -36,6 +37,7 @@ pub(super) use on;
 pub(super) struct Of<D: Device> {
     streams: Streams<Told<D>>,
     pub(super) pools: Pools<D>,
+    pub(super) scopes: Scopes<Told<D>>,
     pub(super) allocator: Allocator<Told<D>>,
     number: u32,
 }
@@ -60,7 +62,13 @@ impl<D: Device> Of<D> {
             Some(conf) => builder.conf(conf),
             None => builder.environment(),
         };
-        Ok(Self { streams: Streams::new(), pools: Pools::new(), allocator: builder.build()?, number })
+        Ok(Self {
+            streams: Streams::new(),
+            pools: Pools::new(),
+            scopes: Scopes::new(),
+            allocator: builder.build()?,
+            number,
+        })
     }
 
     /// Allocates on a stream.

@@ -70,6 +70,35 @@ static void statistics(millpond_allocator *pond) {
     millpond_string_free(brief);
 }
 
+/* Peaks of parts of a program that overlap, with a reset of all others between. */
+static void peaks(millpond_allocator *pond) {
+    millpond_peak outer = 0, inner = 0;
+    millpond_usage usage, all;
+    void *block;
+    char *json;
+    OK(millpond_peak_open(pond, &outer));
+    OK(millpond_alloc(pond, 8 * MIB, NULL, &block));
+    OK(millpond_free(pond, block));
+    OK(millpond_peak_open(pond, &inner));
+    CHECK(outer != 0 && inner != 0 && inner != outer);
+    OK(millpond_reset_peaks(pond));
+    OK(millpond_alloc(pond, 3 * MIB, NULL, &block));
+    OK(millpond_free(pond, block));
+    OK(millpond_peak_usage(pond, outer, &usage));
+    CHECK(usage.allocated_bytes == 0 && usage.max_allocated_bytes == 8 * MIB && usage.max_reserved_bytes >= 8 * MIB);
+    OK(millpond_peak_close(pond, outer));
+    FAILS(millpond_peak_close(pond, outer), MILLPOND_BAD_ARGUMENT, "not open");
+    FAILS(millpond_peak_usage(pond, outer, &usage), MILLPOND_BAD_ARGUMENT, "not open");
+    OK(millpond_peak_usage(pond, inner, &usage));
+    OK(millpond_get_usage(pond, &all));
+    CHECK(usage.max_allocated_bytes == 3 * MIB && all.max_allocated_bytes == 3 * MIB);
+    OK(millpond_peak_json(pond, inner, &json));
+    CHECK(strstr(json, "\"allocated_bytes.all.peak\": 3145728") != NULL && strstr(json, "pages.") == NULL);
+    millpond_string_free(json);
+    FAILS(millpond_peak_open(pond, NULL), MILLPOND_BAD_ARGUMENT, "out");
+    /* The inner scope is left to the end of the allocator. */
+}
+
 static void cache(millpond_allocator *pond) {
     void *block, *kept;
     uint64_t reserved = 0;
@@ -137,6 +166,7 @@ int main(int argc, char **argv) {
         if (confs[i] == NULL || strcmp(confs[i], "policy:direct") != 0) {
             blocks(pond);
             statistics(pond);
+            peaks(pond);
             cache(pond);
         }
         streams(pond);

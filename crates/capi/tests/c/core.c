@@ -376,6 +376,14 @@ static void statistics(void) {
     OK(core->stats_json(0, &text));
     CHECK(strstr(text, "\"allocated_bytes.all.current\": 0") != NULL);
     core->string_free(text);
+    millpond_peak peak;
+    OK(core->peak_open(0, &peak));
+    OK(core->free(alloc(5000, NULL).context));
+    OK(core->peak_json(0, peak, &text));
+    CHECK(strstr(text, "\"requested_bytes.all.peak\": 5000") != NULL);
+    core->string_free(text);
+    OK(core->peak_close(0, peak));
+    FAILS(core->peak_json(0, peak, &text), MILLPOND_BAD_ARGUMENT, "not open");
     OK(core->summary(0, 1, &text));
     CHECK(strstr(text, "memory summary") != NULL);
     core->string_free(text);
