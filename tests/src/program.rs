@@ -114,7 +114,7 @@ impl Program {
             Operation::Hold { stream } => drop(self.sim.busy(self.streams[stream].id())),
             Operation::Unhold { stream } => drop(self.sim.complete(self.streams[stream].id())),
             Operation::Sync => self.sim.synchronize(),
-            Operation::Poll => self.allocator.poll()?,
+            Operation::Poll => _ = self.allocator.poll()?,
             Operation::Trim { bytes } => drop(self.allocator.trim(bytes)?),
             Operation::EmptyCache => self.allocator.empty_cache()?,
             Operation::ResetPeaks => self.allocator.reset_peak_stats(),

@@ -8,6 +8,7 @@
 
 use alloc::format;
 use alloc::string::{String, ToString};
+use core::time::Duration;
 
 use crate::plant::Planted;
 use crate::units::{MIB, QUANTUM, REQUEST_BYTES_MAX};
@@ -99,6 +100,20 @@ impl Divisions {
     }
 }
 
+/// When memory that nothing needs any more goes back to the driver without being asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IdleRelease {
+    /// `release_idle_after`: how long nothing must have needed it. `None` means that it stays.
+    ///
+    /// What was needed is what the policy may reserve for the most that was live in that time. If most of what went
+    /// back is taken again within the same time, the next has to be idle twice as long, up to sixteen times.
+    pub after: Option<Duration>,
+    /// `keep_idle_mb`, in bytes: what stays beyond that.
+    pub keep_bytes: u64,
+    /// `release_idle_in_background`: whether a thread of the allocator sees to it. Otherwise the program polls.
+    pub in_background: bool,
+}
+
 /// All settings that influence decisions. They are fixed for the life of an allocator.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
@@ -141,6 +156,8 @@ pub struct Settings {
     pub open_ranges: bool,
     /// The choice among several equal blocks.
     pub ties: Ties,
+    /// When idle memory goes back to the driver. It has no effect under `direct`, which keeps none.
+    pub idle: IdleRelease,
     /// A bug to plant, to verify that the tests catch it.
     #[cfg(feature = "plant")]
     pub plant: Option<crate::plant::Plant>,
@@ -172,6 +189,7 @@ impl Default for Settings {
             shorter_pages: true,
             open_ranges: true,
             ties: Ties::Birth,
+            idle: IdleRelease::default(),
             #[cfg(feature = "plant")]
             plant: None,
         }
@@ -252,6 +270,8 @@ impl Settings {
         expect((0.0..1.0).contains(&threshold), "gc_threshold", threshold, "0 (off) or above 0 and below 1")?;
         let fraction = self.memory_fraction;
         expect((0.0..=1.0).contains(&fraction), "memory_fraction", fraction, "from 0 to 1")?;
+        let is_long = self.idle.after.is_none_or(|after| !after.is_zero());
+        expect(is_long, "idle.after", "0s", "more than 0, or none")?;
         for number in self.divisions.0 {
             let good = number == 0 || (number.is_power_of_two() && number <= DIVISIONS_MAX);
             expect(good, "divisions", number, "0 or a power of two up to 2^30, in every slot")?;

@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::AddAssign;
+use core::time::Duration;
 
 use millpond_backend::StreamId;
 
@@ -156,12 +157,25 @@ pub struct PageStats {
     pub unmapped: u64,
 }
 
+/// What went back to the driver because nothing had needed it for a while: see
+/// [`IdleRelease`](crate::settings::IdleRelease).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IdleStats {
+    /// How often memory went back.
+    pub releases: u64,
+    /// The bytes that went back, of all times together.
+    pub released_bytes: u64,
+    /// How long ago the last time was, if there was one.
+    pub since_last: Option<Duration>,
+}
+
 /// Reserved bytes beyond the slack, and the work in flight that may be the reason. Sizes are in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SlackStats {
     /// The most that was ever live, in blocks after rounding, whether peaks were reset meanwhile or not. Under `paged`,
     /// since the cache was emptied last while no more was live than the slack of that: what was live before then does
-    /// not count, and what came since counts as it was seen at requests that missed, until it exceeds the peak.
+    /// not count, and what came since counts as it was seen at requests that missed, until it exceeds the peak. Where
+    /// idle memory goes back by itself, only what was live since the last time that some did.
     pub most_live_bytes: u64,
     /// The most that `paged` aims to reserve without work in flight: `1 + slack` times what was live. Nothing is
     /// refused because of it. `None` under other policies.

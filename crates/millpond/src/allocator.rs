@@ -40,7 +40,7 @@ pub struct Allocator<B: Backend> {
 
 impl<B: Backend> Allocator<B> {
     pub(crate) fn from_state(state: State<B>) -> Self {
-        Self { handle: Arc::new(Handle { state: Arc::new(state) }) }
+        Self { handle: Arc::new(Handle::new(state)) }
     }
 
     pub(crate) fn handle(&self) -> &Arc<Handle<B>> {
@@ -205,8 +205,11 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Polls the device and retires freed blocks whose points are reached. Every allocation does this too; call it to
-    /// bring the statistics up to date. To give memory back, call [`empty_cache`](Self::empty_cache) or
+    /// bring the statistics up to date. To give memory back at once, call [`empty_cache`](Self::empty_cache) or
     /// [`trim`](Self::trim).
+    ///
+    /// With [`release_idle_after`](crate::Builder::release_idle_after), memory that nothing has needed for that long goes
+    /// back, too. Returns the bytes that did, which is 0 otherwise.
     ///
     /// Under the `direct` policy, which caches nothing, what is free and idle then goes back to the driver. Each free
     /// does this itself. But where the application closes ticks, the last use of a freed block is complete only after a
@@ -215,11 +218,12 @@ impl<B: Backend> Allocator<B> {
     /// # Errors
     ///
     /// [`Error::Driver`] if a driver call fails.
-    pub fn poll(&self) -> Result<(), Error<B::Error>> {
+    pub fn poll(&self) -> Result<u64, Error<B::Error>> {
         let state = self.state();
         state.retire_ready()?;
         state.retire_homes()?;
-        state.run_idle()
+        state.run_idle()?;
+        state.release_unneeded(state.opened.elapsed())
     }
 
     /// Does what [`poll`](Self::poll) does under `direct`, without polling the device. A replay uses it to make as many

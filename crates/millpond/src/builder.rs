@@ -1,7 +1,9 @@
 //! The configuration of an allocator.
 
+use std::time::Duration;
+
 use millpond_backend::{Backend, Caps, ClassId};
-use millpond_core::settings::{Options, Scrub, Settings};
+use millpond_core::settings::{IdleRelease, Options, Scrub, Settings};
 use millpond_core::{Coordinator, DeviceFacts};
 #[cfg(feature = "tracing")]
 use tracing::warn;
@@ -123,6 +125,61 @@ impl<B: Backend> Builder<B> {
     /// Sets the number of the device in messages and summaries. The default is 0.
     pub fn device(mut self, number: u32) -> Self {
         self.device = number;
+        self
+    }
+
+    /// Gives memory back to the driver that nothing has needed for this long: at calls of [`Allocator::poll`], which the
+    /// program makes now and then, or [in the background](Self::release_idle_in_background). By default it stays. This
+    /// is the key `release_idle_after` of a configuration.
+    ///
+    /// In turns of this length, the allocator measures the most that is live. What the policy may reserve for that much
+    /// was needed, and stays, with what [`keep_idle`](Self::keep_idle) adds. Of the rest, whole free pages and segments
+    /// go back once the device is done with them. The host waits for nothing, except that CUDA itself waits for the
+    /// device where it frees a segment. Nothing goes back during a capture, nor from a private pool with references or
+    /// with a source of its own.
+    ///
+    /// If most of what went back is taken again within such a turn, the next ones are twice as long, up to sixteen
+    /// times; so a program that has its peaks further apart, or free memory in pieces, does not call the driver all the
+    /// time. [`Allocator::idle_stats`] says what went back.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use millpond::Allocator;
+    /// use millpond_sim::Sim;
+    ///
+    /// let builder = Allocator::builder(Sim::new()).release_idle_after(Duration::from_millis(1));
+    /// let (allocator, mut released) = (builder.build()?, 0);
+    /// drop(allocator.create_stream()?.allocate(1 << 30)?);
+    /// while released == 0 {
+    ///     released += allocator.poll()?;
+    /// }
+    /// assert!(allocator.memory_reserved() < 32 << 20);
+    /// assert_eq!(allocator.idle_stats().released_bytes, released);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn release_idle_after(self, after: Duration) -> Self {
+        self.with_idle(|idle| idle.after = Some(after))
+    }
+
+    /// Has this number of bytes stay when idle memory goes back, beyond what was needed: `keep_idle_mb` of a
+    /// configuration. The default is 0.
+    pub fn keep_idle(self, bytes: u64) -> Self {
+        self.with_idle(|idle| idle.keep_bytes = bytes)
+    }
+
+    /// Gives idle memory back on a thread of the allocator, which ends with it: `release_idle_in_background:True` of a
+    /// configuration. It has no effect without [`release_idle_after`](Self::release_idle_after). The thread makes
+    /// driver calls, and none while a capture is under way that the allocator was told of. So announce a CUDA capture
+    /// before the driver's own call.
+    pub fn release_idle_in_background(self) -> Self {
+        self.with_idle(|idle| idle.in_background = true)
+    }
+
+    fn with_idle(mut self, set: impl FnOnce(&mut IdleRelease)) -> Self {
+        if let Ok(options) = &mut self.options {
+            set(&mut options.rest.idle);
+        }
         self
     }
 

@@ -3,8 +3,8 @@
 //! A configuration is a list of pairs, `key:value,key:value`. A value is a word or a list of pairs in brackets,
 //! `key:[a:b,c:d]`. White space around words and separators is ignored. An empty text sets nothing.
 //!
-//! The keys are those of `PYTORCH_CUDA_ALLOC_CONF`, plus `policy`, `growth`, `slack` and `scrub`, which are Millpond's
-//! own. PyTorch skips separators without a check and so accepts some malformed text; here every departure from the
+//! The keys are those of `PYTORCH_CUDA_ALLOC_CONF`, plus Millpond's own: `policy`, `growth`, `slack`, `scrub`,
+//! `release_idle_after`, `keep_idle_mb` and `release_idle_in_background`. PyTorch skips separators without a check and so accepts some malformed text; here every departure from the
 //! grammar is an error that says where it is and what is accepted. Keys that control parts of PyTorch that Millpond
 //! does not have are accepted, their values are checked, and they are reported in [`Parsed::ignored`].
 //!
@@ -27,6 +27,8 @@ mod tests;
 
 pub use error::{ConfError, ConfErrorKind};
 pub use keys::names as keys;
+
+use std::time::Duration;
 
 use millpond_core::settings::{Divisions, Growth, Options, Settings};
 use millpond_core::units::MIB;
@@ -67,7 +69,8 @@ pub fn parse_over(base: Options, text: &str) -> Result<Parsed, ConfError> {
 ///
 /// [`parse`] of the text returns the same options, if keys can express them: `search_after_wait`, `gc_without_limit`,
 /// `shorter_pages`, `open_ranges` and `ties` have no key, values set in code may lie outside what the keys accept, and
-/// a size that is not a whole number of MiB is written with a fraction, which the parser refuses.
+/// a size that is not a whole number of MiB, or a time that is not one of milliseconds, is written with a fraction, which
+/// the parser refuses.
 pub fn write(options: &Options) -> String {
     let (default, Options { policy: choice, rest: settings }) = (Settings::default(), options);
     let unless = |is_default: bool, value: String| (!is_default).then_some(value);
@@ -91,11 +94,23 @@ pub fn write(options: &Options) -> String {
             "per_process_memory_fraction",
             unless(settings.memory_fraction == default.memory_fraction, format!("{}", settings.memory_fraction)),
         ),
+        ("release_idle_after", settings.idle.after.map(time)),
+        ("keep_idle_mb", unless(settings.idle.keep_bytes == 0, mib(settings.idle.keep_bytes))),
+        ("release_idle_in_background", settings.idle.in_background.then(|| "True".into())),
         ("scrub", unless(settings.scrub == default.scrub, settings.scrub.name().into())),
         ("throw_on_cudamalloc_oom", settings.throw_on_oom.then(|| "True".into())),
     ];
     let pairs = pairs.into_iter().filter_map(|(key, value)| Some(format!("{key}:{}", value?)));
     pairs.collect::<Vec<_>>().join(",")
+}
+
+fn time(time: Duration) -> String {
+    let unit = |unit: u128| time.as_nanos().is_multiple_of(unit).then(|| time.as_nanos() / unit);
+    match (unit(1_000_000_000), unit(1_000_000)) {
+        (Some(seconds), _) => format!("{seconds}s"),
+        (_, Some(milliseconds)) => format!("{milliseconds}ms"),
+        _ => format!("{}ms", time.as_secs_f64() * 1000.0),
+    }
 }
 
 fn mib(bytes: u64) -> String {

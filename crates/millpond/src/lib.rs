@@ -12,6 +12,7 @@ mod drive;
 mod error;
 pub mod events;
 mod frees;
+mod idle;
 mod lane;
 mod latch;
 #[cfg(not(loom))]
@@ -57,7 +58,7 @@ pub use tag::{TagScope, current_tag, tag, with_tag};
 
 pub use millpond_backend as backend;
 pub use millpond_core::stats;
-pub use millpond_core::stats::{MemoryStats, PageStats, PinnedBy, PoolStats, Sharing, SlackStats};
+pub use millpond_core::stats::{IdleStats, MemoryStats, PageStats, PinnedBy, PoolStats, Sharing, SlackStats};
 pub use millpond_core::{
     BlockState, BlockView, Checkpoint, FreeRange, Obstacle, Pin, PoolId, Relief, Report, SegmentId, SegmentView, Side,
     WasteLedger, settings,

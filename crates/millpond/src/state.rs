@@ -14,6 +14,8 @@ use crate::bond::Bonds;
 use crate::created::{Created, Lease};
 use crate::error::Error;
 use crate::events::Sinks;
+#[cfg(not(loom))]
+use crate::idle::Background;
 use crate::lane;
 use crate::pages::Pages;
 use crate::raw::latched::Guard;
@@ -81,6 +83,10 @@ pub(crate) struct State<B: Backend> {
     pub(crate) ignored: Vec<&'static str>,
     /// The setting that selects the memory to overwrite before it is granted.
     pub(crate) scrub: Scrub,
+    /// Whether memory goes back to the driver that nothing has needed for a while.
+    pub(crate) releases_idle: bool,
+    /// Held while it does.
+    pub(crate) releasing: Mutex<()>,
     /// Whether garbage collection counts searches.
     counts_searches: AtomicBool,
     searches: CachePadded<[AtomicU64; 2]>,
@@ -128,10 +134,32 @@ pub(crate) struct State<B: Backend> {
 /// state alive.
 pub(crate) struct Handle<B: Backend> {
     pub(crate) state: Arc<State<B>>,
+    /// The thread that gives idle memory back, if there is one.
+    #[cfg(not(loom))]
+    background: Option<Background>,
+}
+
+impl<B: Backend> Handle<B> {
+    pub(crate) fn new(state: State<B>) -> Self {
+        let state = Arc::new(state);
+        #[cfg(not(loom))]
+        let background = {
+            let idle = state.coordinator.lock().settings().idle;
+            idle.after.filter(|_| idle.in_background).map(|after| Background::start(&state, after))
+        };
+        Self {
+            state,
+            #[cfg(not(loom))]
+            background,
+        }
+    }
 }
 
 impl<B: Backend> Drop for Handle<B> {
     fn drop(&mut self) {
+        // Afterwards only blocks keep the state alive, and the last of them is dropped by the program.
+        #[cfg(not(loom))]
+        drop(self.background.take());
         self.state.tell_of_what_is_left();
         let kept: Vec<_> = self.state.lanes().map(|lane| lane.lock().close()).collect();
         // This is outside of the locks, because the last of these references may drop the state.
@@ -241,6 +269,8 @@ impl<B: Backend> State<B> {
             direct: !coordinator.settings().policy.caches(),
             ignored: Vec::new(),
             scrub: coordinator.settings().scrub,
+            releases_idle: coordinator.settings().idle.after.is_some(),
+            releasing: Mutex::new(()),
             counts_searches: AtomicBool::new(coordinator.counts_searches()),
             searches: CachePadded::new([AtomicU64::new(0), AtomicU64::new(0)]),
             waiters: AtomicUsize::new(0),

@@ -243,7 +243,7 @@ fn perform<D: DeviceUnderTest>(
         }
         Operation::Hold { stream } => drop(session.device.hold(session.backend(), streams[stream].id())),
         Operation::Unhold { stream } => session.device.unhold(session.backend(), streams[stream].id()),
-        Operation::Poll => watched.allocator().poll()?,
+        Operation::Poll => _ = watched.allocator().poll()?,
         Operation::Trim { bytes } => drop(watched.allocator().trim(bytes)?),
         Operation::EmptyCache => watched.allocator().empty_cache()?,
         other => unreachable!("the script has no {other:?}"),

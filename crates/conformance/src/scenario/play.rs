@@ -114,7 +114,7 @@ impl<D: DeviceUnderTest> Player<'_, D> {
             Action::Trim { bytes } => {
                 session.watched.allocator().trim(*bytes).map(drop).map_err(|error| error.to_string())?;
             }
-            Action::Poll => session.watched.allocator().poll().map_err(|error| error.to_string())?,
+            Action::Poll => _ = session.watched.allocator().poll().map_err(|error| error.to_string())?,
             Action::Limit { bytes } => session.watched.allocator().set_limit(*bytes),
             Action::ResetPeaks => session.watched.reset_peaks(),
             Action::ResetTotals => session.watched.reset_totals(),

@@ -126,7 +126,7 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
                 let point = session.streams[stream].point();
                 self.tolerate(session.backend().wait(point).is_ok());
             }
-            Operation::Poll => self.expect_typed(allocator.poll())?,
+            Operation::Poll => self.expect_typed(allocator.poll().map(drop))?,
             Operation::Trim { bytes } => self.expect_typed(allocator.trim(bytes).map(drop))?,
             Operation::EmptyCache => self.expect_typed(allocator.empty_cache())?,
             Operation::Limit { bytes } => allocator.set_limit(Some(bytes)),

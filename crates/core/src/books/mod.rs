@@ -4,6 +4,7 @@
 
 mod groups;
 pub(crate) mod headroom;
+mod idle;
 pub(crate) mod pages;
 mod paging;
 pub(crate) mod pending;
@@ -15,6 +16,7 @@ mod windows;
 pub(crate) use groups::Groups;
 pub use groups::{GroupState, Member};
 pub(crate) use headroom::{Addresses, Headroom, Ranges};
+pub(crate) use idle::{Idle, Watch};
 pub use pages::PageCall;
 pub(crate) use pages::{Page, Pages};
 pub(crate) use paging::Paging;

@@ -278,6 +278,21 @@ impl Pools {
         }
     }
 
+    /// Forgets that more than this number of bytes was live in a pool that is not held.
+    pub(crate) fn forget_beyond(&mut self, most: u64) {
+        for (pool, entry) in &mut self.table {
+            if *pool == PoolId::DEFAULT || entry.uses == 0 {
+                entry.most_live = entry.most_live.min(most);
+            }
+        }
+    }
+
+    /// Returns the bytes that are reserved in pools that are held, or have a source of their own.
+    pub(crate) fn reserved_in_held(&self) -> u64 {
+        let stays = |pool: &PoolId, entry: &Entry| entry.has_source || (*pool != PoolId::DEFAULT && entry.uses > 0);
+        self.table.iter().filter(|(pool, entry)| stays(pool, entry)).map(|(_, entry)| entry.reserved.all.current).sum()
+    }
+
     /// Returns the most bytes that were seen live in each pool that has no source of its own.
     pub(crate) fn live_peaks(&self) -> impl Iterator<Item = u64> {
         self.table.values().filter(|entry| !entry.has_source).map(|entry| entry.most_live)

@@ -6,6 +6,7 @@
 
 mod checkpoint;
 mod groups;
+mod idle;
 mod pools;
 mod retire;
 mod stats;
@@ -15,7 +16,7 @@ use alloc::vec::Vec;
 
 use millpond_backend::{PageCaps, Reuse, StreamId};
 
-use crate::books::{Groups, Headroom, Page, Pages, Paging, Pending, Pools, Ranges, Scopes, Turns};
+use crate::books::{Groups, Headroom, Idle, Page, Pages, Paging, Pending, Pools, Ranges, Scopes, Turns};
 use crate::governor::Governor;
 use crate::ids::{PageId, Place, PoolId, ShardId, Slot};
 use crate::looks;
@@ -143,6 +144,7 @@ pub struct Coordinator {
     pub(crate) turns: Turns,
     pub(crate) births: u64,
     pub(crate) paging: Paging,
+    idle: Idle,
 }
 
 impl Coordinator {
@@ -185,6 +187,7 @@ impl Coordinator {
             scalars: MemoryStats::default(),
             turns: Turns::default(),
             births: 0,
+            idle: Idle::default(),
         }
     }
 

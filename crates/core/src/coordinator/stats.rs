@@ -145,6 +145,13 @@ impl Coordinator {
         }
     }
 
+    /// Forgets that more than this number of bytes was ever live, which is the most that was since a scope was opened:
+    /// what the program had before is over.
+    pub(crate) fn forget_beyond(&mut self, most: u64) {
+        (self.most_live, self.forgotten_peak) = (most, 0);
+        self.pools.forget_beyond(most);
+    }
+
     /// Sets every peak to the current value, but for those of scopes.
     pub fn reset_peaks(&mut self, shards: &mut dyn Shards) {
         let running = self.highs(shards);

@@ -15,6 +15,7 @@ use sizes::Proportions;
 use tight::Tight;
 
 use crate::settings::{Growth, Policy};
+use crate::stats::Sharing;
 
 pub(crate) use pace::Pace;
 pub(crate) use situation::{Creation, Situation};
@@ -33,7 +34,7 @@ impl Governor {
     pub(crate) fn new(policy: Policy, granularity: u64) -> Self {
         let (growth, slack) = match policy {
             Policy::Paged { growth, slack } => (growth, slack),
-            Policy::Classic(_) | Policy::Direct => (Growth::default(), Policy::DEFAULT_SLACK),
+            Policy::Classic(_) | Policy::Direct => (Growth::default(), policy.slack().unwrap_or(Policy::DEFAULT_SLACK)),
         };
         let proportions = Proportions::new(slack, granularity);
         match growth {
@@ -51,6 +52,15 @@ impl Governor {
     /// Returns the number of reserved bytes that the slack allows, where this many bytes were live at most.
     pub(crate) fn bound(&self, high_live: u64) -> u64 {
         self.proportions().bound(high_live)
+    }
+
+    /// Returns the number of reserved bytes that a program may come to again which has no more than this number of
+    /// bytes live: what the slack allows, and what is created before memory is gathered, or instead of a wait.
+    pub(crate) fn needed(&self, high_live: u64, sharing: Sharing) -> u64 {
+        let (wanted, reserved) = (0, high_live);
+        let situation = Situation { wanted, high_live, reserved, is_behind: true, sharing, may_find_out: true };
+        let Creation { eager, instead_of_waiting } = self.creation(&situation);
+        self.bound(high_live).max(eager).max(instead_of_waiting.unwrap_or(0))
     }
 
     /// Returns the size of the smallest page and of slabs, in bytes: all pages are a multiple of it.
@@ -83,8 +93,16 @@ impl Governor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::Sharing;
     use crate::units::MIB;
+
+    #[test]
+    fn what_a_program_may_come_to_again_is_needed() {
+        let needed =
+            |growth, live, sharing| Governor::new(Policy::paged(growth), 2 * MIB).needed(live * MIB, sharing) / MIB;
+        assert_eq!([10, 1000].map(|live| needed(Growth::Tight, live, Sharing::SideBySide)), [18, 1050]);
+        assert_eq!([10, 1000].map(|live| needed(Growth::Balanced, live, Sharing::InTurn)), [18, 1050]);
+        assert_eq!([10, 1000].map(|live| needed(Growth::Balanced, live, Sharing::SideBySide)), [23, 1508]);
+    }
 
     #[test]
     fn under_tight_streams_wait_whatever_is_known() {

@@ -198,6 +198,17 @@ impl Memory {
         self.claim_each(blocks)
     }
 
+    /// Returns the free blocks of a side that are whole segments or have whole pages inside, with the bytes of these.
+    pub(crate) fn releasable(&self, side: Side) -> impl Iterator<Item = (ShardBlock, u64)> {
+        self.free_blocks(side).filter_map(|(block, free)| {
+            let bytes = match self.is_whole_segment(block) {
+                true => free.size,
+                false => self.pages_in(block).map(|(_, page)| page.bytes).sum(),
+            };
+            (bytes > 0).then_some((ShardBlock { shard: self.id, block }, bytes))
+        })
+    }
+
     /// Claims free blocks.
     fn claim_each(&mut self, blocks: Vec<BlockId>) -> Vec<ShardBlock> {
         blocks.iter().for_each(|&block| self.claim(block));

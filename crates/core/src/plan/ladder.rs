@@ -22,7 +22,7 @@ impl Run<'_> {
                 Rung::Search
             }
             Goal::EmptyCache | Goal::EmptyPool(_) | Goal::Trim(_) => Rung::FlushAll,
-            Goal::Reclaim => Rung::Idle,
+            Goal::Reclaim | Goal::TrimIdle(_) => Rung::Idle,
             Goal::Close(_) => Rung::Close,
             Goal::Pause(_) => Rung::Vacate,
             Goal::Resume(_) => Rung::Refill,
@@ -63,7 +63,10 @@ impl Run<'_> {
                 sweep.then(next).turn()
             }
             Rung::Refuse => self.refuse(),
-            Rung::Idle => self.release_idle(next),
+            Rung::Idle => match self.plan.request.goal {
+                Goal::TrimIdle(bytes) => self.trim_idle(bytes, next),
+                _ => self.release_idle(next),
+            },
             Rung::FlushAll => match self.plan.request.goal {
                 Goal::EmptyPool(pool) if self.core.pools.is_held(pool) => Rung::Done.turn(),
                 _ => self.flush(next),
@@ -216,8 +219,9 @@ impl Run<'_> {
         if rung.passes_queue() || !self.core.turns.has_queue() || self.core.turns.has_turn(&self.plan.standing) {
             return None;
         }
-        if self.plan.request.goal == Goal::Reclaim {
-            // A free waits for no other plan: what it leaves goes back before the next allocation.
+        if matches!(self.plan.request.goal, Goal::Reclaim | Goal::TrimIdle(_)) {
+            // A free waits for no other plan: what it leaves goes back before the next allocation. And where a plan has
+            // its turn, memory is short, and nothing is left that could go back later.
             return Some(Phase::Over.turn());
         }
         self.core.turns.stand_back(&mut self.plan.standing);

@@ -44,6 +44,8 @@ pub(crate) enum Goal {
     Pause(GroupId),
     /// Get the pages of a paused group anew, at their places.
     Resume(GroupId),
+    /// Release what is idle already, without waiting, until no more than this number of bytes is reserved.
+    TrimIdle(u64),
 }
 
 /// A request of a shard.
@@ -121,6 +123,8 @@ pub struct Plan {
     /// Whether it climbs the ladder of `paged`, and what its attempts have learnt there.
     pub(crate) gathers: bool,
     pub(crate) knows: Knows,
+    /// The bytes that it has given back to the driver.
+    pub(crate) released: u64,
     pub(crate) phase: Phase,
 }
 
@@ -142,6 +146,7 @@ impl Plan {
             emptied_pools: None,
             gathers: false,
             knows: Knows::default(),
+            released: 0,
             phase: Phase::Begin,
         }
     }
@@ -219,5 +224,16 @@ impl Plan {
     /// Returns a plan that releases idle memory without waiting.
     pub fn reclaim(clocks: [u64; 2]) -> Self {
         Self::new(Goal::Reclaim, clocks)
+    }
+
+    /// Returns a plan that releases idle memory without waiting until at most `bytes` are reserved. It claims no more
+    /// than it will release, ends where another plan waits for its turn, and releases nothing during a capture.
+    pub(crate) fn trim_idle(bytes: u64, clocks: [u64; 2]) -> Self {
+        Self::new(Goal::TrimIdle(bytes), clocks)
+    }
+
+    /// Returns the bytes that the plan has given back to the driver so far.
+    pub fn released_bytes(&self) -> u64 {
+        self.released
     }
 }

@@ -57,10 +57,12 @@ impl Run<'_> {
     fn release_next(&mut self, mut sweep: Box<Sweep>) -> Turned {
         let Some(&ShardBlock { shard, block }) = sweep.candidates.front() else { return sweep.then.turn() };
         let excess = sweep.excess(self.core.reserved_bytes());
-        let done = excess == 0;
+        let is_quiet = matches!(self.plan.request.goal, Goal::TrimIdle(_));
+        // The driver refuses some calls during a capture, and the capture may be lost by them.
+        let done = excess == 0 || (is_quiet && self.core.pending.has_captures());
         let has_pages = self.shards.with(shard, |s| s.memory.has_whole_pages(block));
         let is_captured = self.core.pending.is_captured(self.core.stream_of(shard));
-        if has_pages && self.core.backing.synchronizes() && sweep.stage == Stage::Next && !done && !is_captured {
+        if has_pages && self.synchronizes() && sweep.stage == Stage::Next && !done && !is_captured {
             // PyTorch unmaps once the stream has come to an end.
             sweep.stage = Stage::Synchronized;
             return Phase::Sweep(sweep).after(Step::Synchronize(self.core.stream_of(shard)));
@@ -68,7 +70,7 @@ impl Run<'_> {
         sweep.stage = Stage::Next;
         sweep.candidates.pop_front();
         let last_uses: Points = self.shards.with(shard, |s| s.memory.last_points(block).collect());
-        let is_unsynchronized = is_captured && has_pages && self.core.backing.synchronizes();
+        let is_unsynchronized = is_captured && has_pages && self.synchronizes();
         if done || is_unsynchronized || !last_uses.iter().all(|point| self.core.pending.is_reached(point)) {
             // Work that was never submitted, or is being captured, may still touch it: it stays cached.
             self.shards.with(shard, |s| s.memory.unclaim(block, self.plan.request.clocks));
@@ -102,6 +104,7 @@ impl Run<'_> {
         }
         let Block { slot, size: bytes, side, .. } = self.shards.with(shard, |s| s.memory.forget_whole(block));
         self.core.headroom.lose_segment(side, bytes);
+        self.plan.released += bytes;
         self.core.pools.lose(self.core.pool_of(shard), side, bytes);
         if self.core.settings.planted().is(Plant::LeakedSegment) {
             return Phase::Sweep(sweep).turn();
@@ -114,7 +117,9 @@ impl Run<'_> {
         if of.is_none() {
             for call in calls {
                 if let PageCall::Release { page } = *call {
-                    self.core.headroom.lose(self.core.pages[page].side, self.core.pages[page].bytes);
+                    let page = &self.core.pages[page];
+                    self.core.headroom.lose(page.side, page.bytes);
+                    self.plan.released += page.bytes;
                 }
             }
         }
@@ -123,12 +128,19 @@ impl Run<'_> {
             let (given, emptied) =
                 self.shards.with(shard, |s| (s.memory.blocks[block].clone(), s.memory.unmapped_pages(block)));
             self.core.headroom.lose(given.side, given.size);
+            self.plan.released += given.size;
             if let Some(id) = emptied {
                 sweep.stage = Stage::Emptied { shard, slot: given.slot, id };
             }
         }
         self.core.turns.note_progress(&mut self.plan.standing);
         sweep
+    }
+
+    /// Returns whether a stream has to come to an end before its pages are unmapped. A plan that waits for nothing takes
+    /// those alone whose last use is over.
+    fn synchronizes(&self) -> bool {
+        self.core.backing.synchronizes() && !matches!(self.plan.request.goal, Goal::TrimIdle(_))
     }
 
     /// Returns the last uses of what is to be released that are not known to be over. The pages of classic's expandable
@@ -145,7 +157,7 @@ impl Run<'_> {
                 shard.memory.guards.points_of(&shard.memory.blocks[block]).iter().for_each(&mut add);
                 (shard.memory.blocks[block].last_point(), shard.memory.has_whole_pages(block))
             });
-            if !has_pages || !self.core.backing.synchronizes() {
+            if !has_pages || !self.synchronizes() {
                 add(last_use);
             }
         }
@@ -286,6 +298,38 @@ impl Run<'_> {
             excess = excess.saturating_sub(size);
         }
         Sweep::waiting(chosen)
+    }
+
+    /// Releases what is idle, the largest blocks first, until no more than `bytes` are reserved. Other plans and hits see
+    /// none of it claimed but what will go. Costs a look at each free block, and at each page in them.
+    pub(crate) fn trim_idle(&mut self, bytes: u64, next: Rung) -> Turned {
+        if self.core.pending.has_captures() {
+            return next.turn();
+        }
+        // Nothing is handed out between the look at a block and its claim.
+        self.shards.hold();
+        let mut blocks = Vec::new();
+        for id in self.core.shard_ids().filter(|&id| self.core.is_trimmed(id)) {
+            self.shards
+                .with(id, |shard| Side::BOTH.iter().for_each(|side| blocks.extend(shard.memory.releasable(*side))));
+        }
+        blocks.sort_by_key(|(_, bytes)| Reverse(*bytes));
+        let mut left = self.core.reserved_bytes().saturating_sub(bytes).saturating_sub(self.core.pages.spare_bytes());
+        let is_wanted = |(_, bytes): &(ShardBlock, u64)| {
+            let wanted = left > 0;
+            left = left.saturating_sub(*bytes);
+            wanted
+        };
+        let chosen: Vec<_> = blocks.into_iter().take_while(is_wanted).map(|(block, _)| block).collect();
+        chosen.iter().for_each(|at| self.shards.with(at.shard, |shard| shard.memory.claim(at.block)));
+        let with_spare = self.core.pages.spare().next().is_some();
+        let sweep = Sweep { with_spare, down_to: bytes, stage: Stage::Spare, ..Sweep::idle(chosen) };
+        let streams: Vec<_> = self.last_uses(&sweep).iter().map(|point| point.stream).collect();
+        let next = sweep.then(next);
+        match next {
+            Phase::Sweep(_) if !streams.is_empty() => next.after(Step::Poll(streams)),
+            _ => next.turn(),
+        }
     }
 
     /// Releases everything that could go, of which what is still in use stays, once its streams were asked how far they

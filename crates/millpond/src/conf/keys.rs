@@ -1,5 +1,7 @@
 //! The keys of the configuration, each with its names and what sets it, and the steps from words to values and options.
 
+use std::time::Duration;
+
 use millpond_core::settings::{Divisions, Growth, Options, PolicyName, Scrub};
 use millpond_core::units::{MIB, REQUEST_BYTES_MAX};
 
@@ -38,7 +40,7 @@ const MAX_NON_SPLIT: &str = "max_non_split_rounding_mb";
 const MAX_SPLIT: &str = "max_split_size_mb";
 
 /// Every key, in alphabetical order.
-static KEYS: [Key; 24] = [
+static KEYS: [Key; 27] = [
     ignored(&["backend"], |_, word| backend(word)),
     key(&["expandable_segments"], |to, word| boolean(word).map(|on| to.policy.expandable_segments = on)),
     ignored(&["expandable_segments_reserve"], |_, word| reserve(word)),
@@ -55,6 +57,7 @@ static KEYS: [Key; 24] = [
     key(&["growth"], |to, word| {
         one_of(Growth::ALL, Growth::name, word, "`tight` or `balanced`").map(|growth| to.policy.growth = growth)
     }),
+    key(&["keep_idle_mb"], |to, word| mib(word).map(|mib| to.rest.idle.keep_bytes = mib * MIB)),
     key(&[LARGE], |to, word| {
         mib_above(10, word, "more than 10 (MiB)").map(|mib| to.rest.large_segment_bytes = mib * MIB)
     }),
@@ -78,6 +81,8 @@ static KEYS: [Key; 24] = [
         };
         Ok(())
     }),
+    key(&["release_idle_after"], |to, word| time(word).map(|after| to.rest.idle.after = Some(after))),
+    key(&["release_idle_in_background"], |to, word| boolean(word).map(|on| to.rest.idle.in_background = on)),
     ignored(&["release_lock_on_cudamalloc", "release_lock_on_hipmalloc"], |_, word| boolean(word).map(drop)),
     Key {
         names: &["roundup_power2_divisions"],
@@ -227,6 +232,23 @@ fn decimal(word: Given<'_>) -> Result<f64, ConfError> {
 pub(super) fn share(accepts: impl Fn(f64) -> bool, word: Given<'_>, accepted: &'static str) -> Result<f64, ConfError> {
     let share = decimal(word)?;
     if accepts(share) { Ok(share) } else { Err(refused(word, accepted)) }
+}
+
+/// Reads a time: a whole number and its unit.
+fn time(word: Given<'_>) -> Result<Duration, ConfError> {
+    const ACCEPTED: &str = "more than 0, with the unit ms, s or min, such as 30s";
+    let digits = word.text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = word.text.split_at(digits);
+    let milliseconds = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "min" => 60_000,
+        _ => return Err(refused(word, ACCEPTED)),
+    };
+    match whole(Given { text: number, ..word })?.checked_mul(milliseconds) {
+        Some(time @ 1..) => Ok(Duration::from_millis(time)),
+        _ => Err(refused(word, ACCEPTED)),
+    }
 }
 
 /// Reads the name of one of a few values.

@@ -143,6 +143,8 @@ impl<B: Backend> State<B> {
         let mut coordinator = self.coordinator.lock();
         let began = coordinator.begin_capture(stream, pool, open);
         self.publish(&coordinator);
+        drop(coordinator);
+        self.await_release();
         if began { Ok(()) } else { Err(Error::Capturing { stream }) }
     }
 }

@@ -133,7 +133,7 @@ impl<'a> Own<'a> {
             34 => self.go_back(),
             35 => self.come_again(),
             36 => self.capture(),
-            37..=38 => allocator.poll().unwrap(),
+            37..=38 => _ = allocator.poll().unwrap(),
             39 => allocator.set_limit(self.random.one_in(2).then_some(256 * MIB)),
             _ => {}
         }

@@ -8,6 +8,7 @@ mod devices;
 mod ends;
 mod hammer;
 mod history;
+mod idle;
 mod later;
 mod limits;
 mod live;
