@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Error", "Group", "Info", "conf", "disable", "enable", "group", "is_enabled", "memory_summary", "pause", "peak",
-    "record", "report", "resume", "snapshot", "stats",
+    "poll", "record", "report", "resume", "snapshot", "stats",
 ]
 
 _lock = threading.Lock()
@@ -151,8 +151,8 @@ def _device(device: "Device | None") -> int:
 
 def stats(device: "Device | None" = None) -> dict[str, int]:
     """Returns all statistics of a device as a dict of numbers: those of ``torch.cuda.memory_stats`` under the same keys, what
-    the policy ``paged`` has done with pages (``pages.*``), what is reserved beyond what is live (``slack.*``), and what the
-    driver was asked (``driver.*``)."""
+    the policy ``paged`` has done with pages (``pages.*``), what is reserved beyond what is live (``slack.*``), what went
+    back because nothing had needed it (``idle.*``), and what the driver was asked (``driver.*``)."""
     found: dict[str, int] = json.loads(_library.text("stats_json", _device(device)))
     return found
 
@@ -170,6 +170,18 @@ def peak(device: "Device | None" = None) -> _peak.Peak:
     returns; and ``torch.cuda.reset_peak_memory_stats`` changes no part. What other threads allocate meanwhile counts too.
     """
     return _peak.Peak(lambda: _device(device))
+
+
+def poll(device: "Device | None" = None) -> int:
+    """Gives memory of a device back to the driver that nothing has needed for as long as ``release_idle_after`` in the
+    configuration says, such as ``enable("release_idle_after:30s")``. Returns the bytes that went back, which is 0 without
+    that key.
+
+    Call it now and then, such as once in a step; or configure ``release_idle_in_background:True``. It does not wait for
+    kernels, and does nothing while a graph is captured. ``keep_idle_mb`` in the configuration is what stays beyond what was
+    needed.
+    """
+    return _library.number("poll", _device(device))
 
 
 def memory_summary(device: "Device | None" = None, abbreviated: bool = False) -> str:

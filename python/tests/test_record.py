@@ -292,7 +292,7 @@ for current in (0, 1, 2):
         for named in (at, f"cuda:{at}", torch.device(f"cuda:{at}"), torch.cuda.device(at)):
             assert allocated(named) == expected[at], named
 functions = [
-    millpond.torch.stats, millpond.torch.memory_summary,
+    millpond.torch.stats, millpond.torch.memory_summary, millpond.torch.poll,
     lambda device: millpond.torch.record(folder + "/it.trace", device).start(),
 ]
 for function in functions:
@@ -344,6 +344,19 @@ try: _library.call("peak_close", 0, scope)
 except millpond.torch.Error as error: assert "is not open" in str(error), error
 else: raise AssertionError("it was open")
 """)
+
+
+class Idle(Program):
+    def test_polls_give_memory_back_that_nothing_needs(self) -> None:
+        self.run_it("""
+assert millpond.torch.poll() == 0
+free(alloc(1 << 30))
+released = 0
+while not released: released += millpond.torch.poll()
+stats = millpond.torch.stats()
+assert stats["idle.released_bytes"] == released > 900 << 20 and stats["idle.releases"] == 1
+assert stats["reserved_bytes.all.current"] < 100 << 20
+""", MILLPOND_CONF="release_idle_after:2ms")
 
 
 class Reports(Program):

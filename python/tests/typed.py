@@ -22,7 +22,8 @@ def statistics(device: int) -> dict[str, int]:
 def peaks() -> int:
     with millpond.torch.peak(device="cuda:0") as part:
         found: dict[str, int] = part.stats()
-    return part.allocated_bytes + part.active_bytes + part.requested_bytes + part.reserved_bytes + found["num_ooms"]
+    released: int = millpond.torch.poll() + millpond.torch.poll("cuda:1")
+    return released + part.allocated_bytes + part.active_bytes + part.requested_bytes + part.reserved_bytes + found["num_ooms"]
 
 
 def texts() -> list[str]:

@@ -211,6 +211,13 @@ millpond_status millpond_set_limit(millpond_allocator *pond, uint64_t bytes);
  * Errors: BAD_ALLOCATOR, DEVICE_LOST, DRIVER; what was not released then stays cached. */
 millpond_status millpond_trim(millpond_allocator *pond, uint64_t bytes, uint64_t *reserved);
 
+/* Asks the device how far its streams are, so that statistics are up to date. With release_idle_after in the
+ * configuration, memory that nothing has needed for that long goes back to the driver. If `released` is not NULL, it
+ * receives the bytes that did, which is 0 otherwise. Does not wait for work in flight; driver calls.
+ *
+ * Errors: BAD_ALLOCATOR, DEVICE_LOST, DRIVER; what was not released then stays cached. */
+millpond_status millpond_poll(millpond_allocator *pond, uint64_t *released);
+
 /* Gives all cached memory back to the driver: waits for all freed blocks that streams still use, and releases what no
  * live block pins. This is PyTorch's empty_cache. Waits for the device; driver calls.
  *
@@ -393,6 +400,7 @@ millpond_status millpond_get_usage(millpond_allocator *pond, millpond_usage *out
 /* Returns all statistics as one JSON object of whole numbers. The 122 keys of torch.cuda.memory_stats come first, such
  * as "allocated_bytes.all.peak"; behind them are "num_oom_rejections", what the policy paged has done with pages
  * ("pages.*", all 0 under other policies) and reserves beyond what is live ("slack.*", where -1 stands for no bound),
+ * what went back because nothing had needed it ("idle.*": how often, how much, and how long ago the last time was, or -1),
  * and what the driver was asked ("driver.calls", "driver.nanoseconds", "driver.stalls", "driver.stall_nanoseconds",
  * "driver.stream_waits"). Further keys may be added. Sizes are in bytes. `*out` is ended with millpond_string_free.
  * Asks the driver how far each stream is, takes the lock of each in turn, and walks over every block: tens of

@@ -453,6 +453,12 @@ typedef struct millpond_core_v1 {
     millpond_status (*peak_json)(int32_t device, millpond_peak peak, char **out);
     /* Ends a peak scope. Locks: the device, for a moment. Errors: BAD_ARGUMENT. */
     millpond_status (*peak_close)(int32_t device, millpond_peak peak);
+
+    /* ---- Idle memory ---- */
+
+    /* As millpond_poll. 0 for a device that was not used, which is not opened. Locks: the device, for a moment. Calls
+     * `event`, within. Errors: BAD_ARGUMENT, DRIVER, DEVICE_LOST. */
+    millpond_status (*poll)(int32_t device, uint64_t *released);
 } millpond_core_v1;
 
 /* Returns the table of a version, or NULL if the library does not have it. It is valid as long as the library is loaded.

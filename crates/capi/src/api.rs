@@ -202,6 +202,17 @@ pub unsafe extern "C" fn millpond_trim(pond: *mut CAllocator, bytes: u64, reserv
     })
 }
 
+/// Asks the device how far it is, and gives idle memory back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_poll(pond: *mut CAllocator, released: *mut u64) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
+        let (served, released) = unsafe { (served(pond)?, Out::optional(released)) };
+        released.put(on!(served, of => of.allocator.poll()?));
+        Ok(())
+    })
+}
+
 /// Gives all cached memory back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_empty_cache(pond: *mut CAllocator) -> i32 {
@@ -231,7 +242,7 @@ pub unsafe extern "C" fn millpond_stats_json(pond: *mut CAllocator, out: *mut *m
         let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
         let text = on!(served, of => {
             let pond = &of.allocator;
-            statistics::json(&pond.stats(), &pond.page_stats(), &pond.slack_stats(), &pond.driver_activity())
+            statistics::json(pond)
         });
         out.put(boundary::give_text(&text));
         Ok(())

@@ -3,8 +3,9 @@
 
 use std::fmt::Write as _;
 
-use millpond::stats::SlackStats;
-use millpond::{DriverActivity, MemoryStats, PageStats};
+use millpond::stats::{IdleStats, SlackStats};
+use millpond::{Allocator, DriverActivity, MemoryStats, PageStats};
+use millpond_backend::Backend;
 
 /// `millpond_usage` of the header.
 #[repr(C)]
@@ -31,8 +32,23 @@ pub(crate) fn usage_of(stats: &MemoryStats) -> Usage {
     }
 }
 
+/// All statistics of an allocator.
+struct All {
+    memory: MemoryStats,
+    pages: PageStats,
+    slack: SlackStats,
+    idle: IdleStats,
+    driver: DriverActivity,
+}
+
+/// Returns all statistics of an allocator as one object.
+pub(crate) fn json<B: Backend>(of: &Allocator<B>) -> String {
+    let (memory, pages, slack) = (of.stats(), of.page_stats(), of.slack_stats());
+    object(&All { memory, pages, slack, idle: of.idle_stats(), driver: of.driver_activity() })
+}
+
 /// Returns all statistics as one object. Keys have no characters that JSON escapes.
-pub(crate) fn json(stats: &MemoryStats, pages: &PageStats, slack: &SlackStats, driver: &DriverActivity) -> String {
+fn object(All { memory: stats, pages, slack, idle, driver }: &All) -> String {
     let mut text = object_of(stats);
     let mut add = |key: &str, value: i128| add_to(&mut text, key, value);
     add("num_oom_rejections", stats.num_oom_rejections.into());
@@ -55,6 +71,9 @@ pub(crate) fn json(stats: &MemoryStats, pages: &PageStats, slack: &SlackStats, d
     add("slack.beyond_bytes", slack.beyond_bytes.into());
     add("slack.pinned_bytes", slack.pinned_bytes.into());
     let nanoseconds = |time: std::time::Duration| i128::try_from(time.as_nanos()).unwrap_or(i128::MAX);
+    add("idle.releases", idle.releases.into());
+    add("idle.released_bytes", idle.released_bytes.into());
+    add("idle.since_last_nanoseconds", idle.since_last.map_or(-1, nanoseconds));
     add("driver.calls", driver.calls.into());
     add("driver.nanoseconds", nanoseconds(driver.time));
     add("driver.stalls", driver.stalls.into());
@@ -95,9 +114,10 @@ mod tests {
         let pages = PageStats { returned: 3, ..PageStats::default() };
         let driver = DriverActivity { stall_time: std::time::Duration::from_micros(2), ..DriverActivity::default() };
         let slack = SlackStats { most_live_bytes: 9, ..SlackStats::default() };
-        let text = json(&memory, &pages, &slack, &driver);
+        let idle = IdleStats { released_bytes: 5, ..IdleStats::default() };
+        let text = object(&All { memory, pages, slack, idle, driver });
         let parsed: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
-        assert_eq!(parsed.len(), 122 + 1 + 8 + 4 + 5);
+        assert_eq!(parsed.len(), 122 + 1 + 8 + 4 + 3 + 5);
         for (key, value) in memory.flat() {
             assert_eq!(parsed[&key], value, "{key}");
         }
@@ -108,6 +128,7 @@ mod tests {
         assert_eq!(parsed["num_oom_rejections"], 7);
         assert_eq!(parsed["pages.returned"], 3);
         assert_eq!((&parsed["slack.most_live_bytes"], &parsed["slack.bound_bytes"]), (&9.into(), &(-1).into()));
+        assert_eq!((&parsed["idle.released_bytes"], &parsed["idle.since_last_nanoseconds"]), (&5.into(), &(-1).into()));
         assert_eq!(parsed["driver.stall_nanoseconds"], 2000);
     }
 }

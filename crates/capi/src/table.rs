@@ -94,6 +94,7 @@ pub struct Core {
     pub peak_open: unsafe extern "C" fn(i32, *mut u64) -> i32,
     pub peak_json: unsafe extern "C" fn(i32, u64, *mut *mut c_char) -> i32,
     pub peak_close: extern "C" fn(i32, u64) -> i32,
+    pub poll: unsafe extern "C" fn(i32, *mut u64) -> i32,
 }
 
 static TABLE: Core = Core {
@@ -151,6 +152,7 @@ static TABLE: Core = Core {
     peak_open: calls::peak_open,
     peak_json: calls::peak_json,
     peak_close: calls::peak_close,
+    poll: calls::poll,
 };
 
 /// Returns the table of a version; null if there is none.

@@ -84,8 +84,13 @@ fn metrics_are_the_statistics() {
     metrics::with_local_recorder(&recorder, || {
         describe_metrics();
         let sim = Sim::builder().total_bytes(64 * MIB).build();
-        let allocator = Allocator::builder(sim).conf("policy:classic").build().unwrap();
+        let after = std::time::Duration::from_nanos(1);
+        let builder = Allocator::builder(sim).conf("policy:classic").release_idle_after(after);
+        let allocator = builder.build().unwrap();
         let stream = allocator.create_stream().unwrap();
+        drop(stream.allocate(60 * MIB).unwrap());
+        let polls = std::iter::repeat_with(|| allocator.poll().unwrap());
+        assert_eq!(polls.take(9).sum::<u64>(), 60 * MIB);
         let buffer = stream.allocate(30 * MIB).unwrap();
         drop(stream.allocate(1000).unwrap());
         assert!(stream.allocate(60 * MIB).is_err());
@@ -107,7 +112,8 @@ fn metrics_are_the_statistics() {
         assert_eq!(value("millpond_active_bytes"), 30 * MIB);
         assert_eq!(value("millpond_driver_calls_total"), activity);
         assert_eq!(value("millpond_alloc_retries_total"), allocator.stats().num_alloc_retries);
-        assert_eq!((value("millpond_ooms_total"), value("millpond_allocations_total")), (1, 2));
+        assert_eq!((value("millpond_ooms_total"), value("millpond_allocations_total")), (1, 3));
+        assert_eq!(value("millpond_idle_released_bytes_total"), 60 * MIB);
         drop(buffer);
     });
 }

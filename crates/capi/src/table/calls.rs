@@ -64,6 +64,18 @@ pub(super) unsafe extern "C" fn empty_cache(device: i32, pool: *const Pool) -> i
     })
 }
 
+pub(super) unsafe extern "C" fn poll(device: i32, released: *mut u64) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the pointer is null or valid.
+        let released = unsafe { Out::optional(released) };
+        released.put(match opened::of_device(device)? {
+            Some(pond) => on!(pond, of => of.allocator.poll()?),
+            None => 0,
+        });
+        Ok(())
+    })
+}
+
 pub(super) extern "C" fn open_to(device: i32, other: i32) -> i32 {
     boundary::status(|| {
         let other = ponds::number(other)?;
@@ -175,7 +187,7 @@ pub(super) unsafe extern "C" fn stats_json(device: i32, out: *mut *mut c_char) -
         let out = unsafe { Out::required("out", out)? };
         let text = on!(ponds::get(device)?, of => {
             let pond = &of.allocator;
-            statistics::json(&pond.stats(), &pond.page_stats(), &pond.slack_stats(), &pond.driver_activity())
+            statistics::json(pond)
         });
         out.put(boundary::give_text(&text));
         Ok(())

@@ -138,6 +138,31 @@ static void streams(millpond_allocator *pond) {
     OK(millpond_empty_cache(pond));
 }
 
+/* Memory that nothing needs goes back at polls, if the configuration says so. */
+static void idle(const char *device) {
+    millpond_allocator *pond;
+    millpond_usage usage;
+    uint64_t released = 1, sum = 0;
+    void *block;
+    OK(millpond_create(device, "policy:paged", &pond));
+    OK(millpond_poll(pond, &released));
+    CHECK(released == 0 && figure(pond, "idle.since_last_nanoseconds") == -1);
+    OK(millpond_destroy(pond, NULL));
+    OK(millpond_create(device, "policy:paged,release_idle_after:1ms,keep_idle_mb:10", &pond));
+    OK(millpond_poll(pond, NULL));
+    OK(millpond_alloc(pond, 200 * MIB, NULL, &block));
+    OK(millpond_free(pond, block));
+    while (sum == 0) {
+        OK(millpond_poll(pond, &released));
+        sum += released;
+    }
+    OK(millpond_get_usage(pond, &usage));
+    CHECK(usage.reserved_bytes >= 10 * MIB && usage.reserved_bytes + sum == 200 * MIB);
+    CHECK(figure(pond, "idle.releases") == 1 && figure(pond, "idle.released_bytes") == (long long)sum);
+    CHECK(figure(pond, "idle.since_last_nanoseconds") >= 0);
+    OK(millpond_destroy(pond, NULL));
+}
+
 /* A freed block that another stream may still use is not free at once where streams do not wait for each other. */
 static void recorded(const char *device) {
     millpond_allocator *pond;
@@ -174,5 +199,6 @@ int main(int argc, char **argv) {
         CHECK(live == 0);
     }
     recorded(device);
+    idle(device);
     return 0;
 }

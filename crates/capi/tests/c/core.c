@@ -384,6 +384,9 @@ static void statistics(void) {
     core->string_free(text);
     OK(core->peak_close(0, peak));
     FAILS(core->peak_json(0, peak, &text), MILLPOND_BAD_ARGUMENT, "not open");
+    uint64_t released = 1;
+    OK(core->poll(0, &released));
+    CHECK(released == 0);
     OK(core->summary(0, 1, &text));
     CHECK(strstr(text, "memory summary") != NULL);
     core->string_free(text);

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use millpond_backend::Backend;
 use millpond_core::settings::{Policy, Segments, Settings};
-use millpond_core::stats::{MemoryStats, PageStats, SlackStats, Stat, StatByPool};
+use millpond_core::stats::{IdleStats, MemoryStats, PageStats, SlackStats, Stat, StatByPool};
 use millpond_core::{BlockState, SegmentView};
 
 use crate::allocator::Allocator;
@@ -18,8 +18,8 @@ use crate::text::format_bytes;
 impl<B: Backend> Allocator<B> {
     /// Returns the table of `torch.cuda.memory_summary`, with sections on pages and on the slack where the policy is
     /// `paged`, and one on the device's memory where the device reports what is free. A line below the table says what
-    /// `max_split_size_mb` does where segments are expandable, and another one if the device [grants more than it
-    /// lists]. Costs as much as [`memory_usage`](Self::memory_usage), [`slack_stats`](Self::slack_stats) and
+    /// `max_split_size_mb` does where segments are expandable, another one what went back because nothing had needed it,
+    /// if anything did, and one if the device [grants more than it lists]. Costs as much as [`memory_usage`](Self::memory_usage), [`slack_stats`](Self::slack_stats) and
     /// [`layout`](Self::layout).
     ///
     /// [grants more than it lists]: Self::beyond_device
@@ -29,7 +29,8 @@ impl<B: Backend> Allocator<B> {
         let device = self.state().device;
         let mut text = memory_summary(&stats, &pages, &slack, usage.as_ref(), device, abbreviated);
         let split = split_note(&self.settings(), &self.layout());
-        for note in split.into_iter().chain(self.beyond_device().map(|beyond| beyond.to_string())) {
+        let idle = idle_note(&self.idle_stats());
+        for note in split.into_iter().chain(idle).chain(self.beyond_device().map(|beyond| beyond.to_string())) {
             text += &format!("note: {note}\n");
         }
         text
@@ -128,6 +129,13 @@ pub fn split_note(settings: &Settings, layout: &[SegmentView]) -> Option<String>
          bounds what these take instead{apart}",
         format_bytes(most),
     ))
+}
+
+/// Returns a sentence on the memory that went back because nothing had needed it; `None` if none did.
+fn idle_note(idle: &IdleStats) -> Option<String> {
+    let (bytes, ago) = (format_bytes(idle.released_bytes), idle.since_last?.as_secs());
+    let often = if idle.releases == 1 { "once".into() } else { format!("{} times", idle.releases) };
+    Some(format!("idle memory went back {often}: {bytes} in all, {ago} s ago the last time"))
 }
 
 /// Writes the pages in the columns for now, peak, came and went. What is not counted is left blank.
@@ -251,6 +259,18 @@ mod tests {
     use millpond_core::stats::PinnedBy;
 
     use super::*;
+
+    #[test]
+    fn what_went_back_is_told_once_there_is_some() {
+        let mut idle = IdleStats::default();
+        assert_eq!(idle_note(&idle), None);
+        let since_last = Some(std::time::Duration::from_millis(61_500));
+        idle = IdleStats { releases: 1, released_bytes: 3 << 30, since_last };
+        let told = "idle memory went back once: 3.00 GiB in all, 61 s ago the last time";
+        assert_eq!(idle_note(&idle).as_deref(), Some(told));
+        idle.releases = 4;
+        assert!(idle_note(&idle).is_some_and(|told| told.contains("back 4 times: ")));
+    }
 
     const EMPTY: &str = "\
 |===========================================================================|

@@ -11,6 +11,7 @@ const ACTIVE: &str = "millpond_active_bytes";
 const DRIVER_CALLS: &str = "millpond_driver_calls_total";
 const RETRIES: &str = "millpond_alloc_retries_total";
 const OOMS: &str = "millpond_ooms_total";
+const IDLE: &str = "millpond_idle_released_bytes_total";
 const ALLOCATIONS: &str = "millpond_allocations_total";
 
 /// Describes the metrics of [`Allocator::publish_metrics`] to the installed recorder.
@@ -21,14 +22,15 @@ pub fn describe_metrics() {
     describe_counter!(DRIVER_CALLS, Unit::Count, "driver calls of the allocator");
     describe_counter!(RETRIES, Unit::Count, "requests that the driver refused, and that were tried again");
     describe_counter!(OOMS, Unit::Count, "requests that were refused");
+    describe_counter!(IDLE, Unit::Bytes, "bytes that went back because nothing had needed them");
     describe_counter!(ALLOCATIONS, Unit::Count, "buffers that were handed out");
 }
 
 impl<B: Backend> Allocator<B> {
     /// Sets the gauges and counters of this allocator with the recorder of the crate `metrics` that is installed:
     /// `millpond_reserved_bytes`, `millpond_allocated_bytes` and `millpond_active_bytes`, and of
-    /// `millpond_driver_calls_total`, `millpond_alloc_retries_total`, `millpond_ooms_total` and
-    /// `millpond_allocations_total` what was counted since the start. All have the label `device`, with this name.
+    /// `millpond_driver_calls_total`, `millpond_alloc_retries_total`, `millpond_ooms_total`,
+    /// `millpond_idle_released_bytes_total` and `millpond_allocations_total` what was counted since the start. All have the label `device`, with this name.
     ///
     /// Call it before each scrape, or every second. Each call costs as much as [`stats`](Self::stats), and nothing is
     /// measured between calls.
@@ -59,6 +61,7 @@ impl<B: Backend> Allocator<B> {
             (DRIVER_CALLS, activity.calls),
             (RETRIES, stats.num_alloc_retries),
             (OOMS, stats.num_ooms),
+            (IDLE, self.idle_stats().released_bytes),
             (ALLOCATIONS, stats.allocation.all.allocated),
         ];
         for (name, value) in counters {
