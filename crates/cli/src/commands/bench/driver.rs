@@ -45,7 +45,7 @@ fn round<B: Backend>(scene: &Scene<B>, bytes: u64, calls: u64) -> Result<Option<
         given += scene.driver_time(|| {
             drop(buffer);
             scene.settle()?;
-            scene.allocator.poll().map_err(failed)
+            scene.allocator.poll().map(drop).map_err(failed)
         })?;
         let left = scene.allocator.memory_reserved();
         assert_eq!(left, 0, "{left} bytes are left of a segment of {bytes} bytes that nothing uses");
