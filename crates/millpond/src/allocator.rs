@@ -208,8 +208,8 @@ impl<B: Backend> Allocator<B> {
     /// bring the statistics up to date. To give memory back at once, call [`empty_cache`](Self::empty_cache) or
     /// [`trim`](Self::trim).
     ///
-    /// With [`release_idle_after`](crate::Builder::release_idle_after), memory that nothing has needed for that long goes
-    /// back, too. Returns the bytes that did, which is 0 otherwise.
+    /// With [`release_idle_after`](crate::Builder::release_idle_after), memory that nothing has needed for that long
+    /// goes back, too. Returns the bytes that did, which is 0 otherwise.
     ///
     /// Under the `direct` policy, which caches nothing, what is free and idle then goes back to the driver. Each free
     /// does this itself. But where the application closes ticks, the last use of a freed block is complete only after a

@@ -128,9 +128,9 @@ impl<B: Backend> Builder<B> {
         self
     }
 
-    /// Gives memory back to the driver that nothing has needed for this long: at calls of [`Allocator::poll`], which the
-    /// program makes now and then, or [in the background](Self::release_idle_in_background). By default it stays. This
-    /// is the key `release_idle_after` of a configuration.
+    /// Gives memory back to the driver that nothing has needed for this long: at calls of [`Allocator::poll`], which
+    /// the program makes now and then, or [in the background](Self::release_idle_in_background). By default it stays.
+    /// This is the key `release_idle_after` of a configuration.
     ///
     /// In turns of this length, the allocator measures the most that is live. What the policy may reserve for that much
     /// was needed, and stays, with what [`keep_idle`](Self::keep_idle) adds. Of the rest, whole free pages and segments

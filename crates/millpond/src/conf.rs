@@ -4,9 +4,10 @@
 //! `key:[a:b,c:d]`. White space around words and separators is ignored. An empty text sets nothing.
 //!
 //! The keys are those of `PYTORCH_CUDA_ALLOC_CONF`, plus Millpond's own: `policy`, `growth`, `slack`, `scrub`,
-//! `release_idle_after`, `keep_idle_mb` and `release_idle_in_background`. PyTorch skips separators without a check and so accepts some malformed text; here every departure from the
-//! grammar is an error that says where it is and what is accepted. Keys that control parts of PyTorch that Millpond
-//! does not have are accepted, their values are checked, and they are reported in [`Parsed::ignored`].
+//! `release_idle_after`, `keep_idle_mb` and `release_idle_in_background`. PyTorch skips separators without a check and
+//! so accepts some malformed text; here every departure from the grammar is an error that says where it is and what is
+//! accepted. Keys that control parts of PyTorch that Millpond does not have are accepted, their values are checked, and
+//! they are reported in [`Parsed::ignored`].
 //!
 //! ```
 //! use millpond::conf;
@@ -69,8 +70,8 @@ pub fn parse_over(base: Options, text: &str) -> Result<Parsed, ConfError> {
 ///
 /// [`parse`] of the text returns the same options, if keys can express them: `search_after_wait`, `gc_without_limit`,
 /// `shorter_pages`, `open_ranges` and `ties` have no key, values set in code may lie outside what the keys accept, and
-/// a size that is not a whole number of MiB, or a time that is not one of milliseconds, is written with a fraction, which
-/// the parser refuses.
+/// a size that is not a whole number of MiB, or a time that is not one of milliseconds, is written with a fraction,
+/// which the parser refuses.
 pub fn write(options: &Options) -> String {
     let (default, Options { policy: choice, rest: settings }) = (Settings::default(), options);
     let unless = |is_default: bool, value: String| (!is_default).then_some(value);

@@ -1,4 +1,4 @@
-//! What tells memory that a program no longer needs from memory that it will use again soon.
+//! Which memory a program no longer needs, and which it will use again soon.
 //!
 //! A *watch* is a time in which the peaks are measured. What is reserved beyond what these peaks need was not needed
 //! for that long, and goes back when the watch is over. Then the next one begins. If most of what went back is taken
@@ -82,8 +82,8 @@ impl Idle {
         })
     }
 
-    /// Learns from a watch that is over how long the next ones are. `most_reserved` is the most that was reserved in it,
-    /// and `after` the length of the shortest ones.
+    /// Learns from a watch that is over how long the next ones are. `most_reserved` is the most that was reserved in
+    /// it, and `after` the length of the shortest ones.
     pub(crate) fn learn(&mut self, now: u64, after: Duration, most_reserved: u64) {
         let Some(Given { at, bytes, reserved }) = self.given else { return };
         if most_reserved.saturating_sub(reserved) >= bytes.div_ceil(2) {
@@ -136,8 +136,8 @@ mod tests {
             Self { idle: Idle::default(), now: 0, reserved: 100 }
         }
 
-        /// Waits until a watch is over in which this was reserved at most, and returns how long it was. `released` bytes
-        /// go back then.
+        /// Waits until a watch is over in which this was reserved at most, and returns how long it was. `released`
+        /// bytes go back then.
         fn watch(&mut self, most_reserved: u64, released: u64) -> u64 {
             let begun = self.now;
             self.idle.watch(Watch { begun, scope: ScopeId(0), live_in_held: 0 });

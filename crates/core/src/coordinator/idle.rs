@@ -11,8 +11,8 @@ use crate::units::SMALL_SEGMENT_BYTES;
 impl Coordinator {
     /// Returns a plan that gives back what nothing has needed for as long as [`IdleRelease::after`] says, if it is time
     /// for that and there is any. Once the plan has ended, in whatever way, [`idle_released`](Self::idle_released) is
-    /// called. `now` is the time in nanoseconds since any moment, the same for all calls, and `clocks` are the counts of
-    /// searches. The first call begins to measure.
+    /// called. `now` is the time in nanoseconds since any moment, the same for all calls, and `clocks` are the counts
+    /// of searches. The first call begins to measure.
     ///
     /// What was needed is what the policy may reserve for the most that was live meanwhile, and
     /// [`IdleRelease::keep_bytes`]. Memory of held pools, and what came from sources of pools, is not touched, and

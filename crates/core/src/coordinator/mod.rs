@@ -136,8 +136,8 @@ pub struct Coordinator {
     /// The most bytes of blocks that the program held at a time before the running peaks began, or, where it has begun
     /// anew since, the most that were seen since then.
     most_live: u64,
-    /// The running peak that there was when the program began anew, which counts no longer. 0 if the running peaks began
-    /// since.
+    /// The running peak that there was when the program began anew, which counts no longer. 0 if the running peaks
+    /// began since.
     forgotten_peak: u64,
     /// PyTorch's counters of what requests led to: what else there is of these is counted elsewhere.
     pub(crate) scalars: MemoryStats,

@@ -137,8 +137,8 @@ impl Run<'_> {
         sweep
     }
 
-    /// Returns whether a stream has to come to an end before its pages are unmapped. A plan that waits for nothing takes
-    /// those alone whose last use is over.
+    /// Returns whether a stream has to come to an end before its pages are unmapped. A plan that waits for nothing
+    /// takes those alone whose last use is over.
     fn synchronizes(&self) -> bool {
         self.core.backing.synchronizes() && !matches!(self.plan.request.goal, Goal::TrimIdle(_))
     }
@@ -300,8 +300,8 @@ impl Run<'_> {
         Sweep::waiting(chosen)
     }
 
-    /// Releases what is idle, the largest blocks first, until no more than `bytes` are reserved. Other plans and hits see
-    /// none of it claimed but what will go. Costs a look at each free block, and at each page in them.
+    /// Releases what is idle, the largest blocks first, until no more than `bytes` are reserved. Other plans and hits
+    /// see none of it claimed but what will go. Costs a look at each free block, and at each page in them.
     pub(crate) fn trim_idle(&mut self, bytes: u64, next: Rung) -> Turned {
         if self.core.pending.has_captures() {
             return next.turn();

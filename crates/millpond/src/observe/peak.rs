@@ -19,9 +19,9 @@ use crate::state::LockedShards;
 /// makes all calls, while several threads that raise a peak at the same moment may be missed.
 ///
 /// An open scope costs requests and frees nothing. To open one locks every stream in turn. The counters of each stream
-/// then look for room again as they rise, as after a reset of peaks; so a program that opens a scope around each request
-/// makes each of them slower. To read one costs what [`Allocator::stats`] does, and a little for each scope that was
-/// opened later and is open. To end one takes one lock.
+/// then look for room again as they rise, as after a reset of peaks; so a program that opens a scope around each
+/// request makes each of them slower. To read one costs what [`Allocator::stats`] does, and a little for each scope
+/// that was opened later and is open. To end one takes one lock.
 ///
 /// ```
 /// use millpond::Allocator;

@@ -1,5 +1,5 @@
-//! Peaks of parts of a program, which a brute-force model measures too: for each scope an allocator of its own does the
-//! same and has its peaks reset when the scope is opened.
+//! Peaks of parts of a program, which a brute-force model measures too: for each scope another allocator serves the
+//! same requests, and has its peaks reset when the scope is opened.
 
 use std::thread;
 
