@@ -115,6 +115,7 @@ impl Block {
 
 /// All blocks of a shard. Vacant entries are chained by `next`, and the one vacated last is used first, which keeps the
 /// entries in frequent use in the cache.
+#[derive(Clone)]
 pub(crate) struct Blocks {
     table: Vec<Block>,
     vacant: BlockId,

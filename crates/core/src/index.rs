@@ -56,6 +56,7 @@ const fn first_in(held: Bin) -> BlockId {
 ///
 /// Invariant: bit `b` of `words` is set exactly when bin `b` is not empty; bit `w` of `summary` exactly when word `w`
 /// is not 0; a heap has more than one block.
+#[derive(Clone)]
 pub(crate) struct FreeIndex {
     summary: [u64; SUMMARIES],
     words: Box<[u64; WORDS]>,
@@ -362,7 +363,7 @@ const LOOSE: Link = Link { key: Key::floor(0), child: BlockId::NONE, next: Block
 /// The links of all heaps of one index. A heap is identified by its root.
 ///
 /// Invariant: no block comes before its parent.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Heaps {
     links: Vec<Link>,
 }

@@ -35,7 +35,7 @@ pub use books::{GroupState, Member, Points};
 pub use coordinator::{Checkpoint, Coordinator, DeviceFacts, GroupBytes, GroupExtent, GroupPage, Holding, Obstacle, Restored, Shards};
 pub use ids::{BlockId, GroupId, PageId, Place, PoolId, ScopeId, SegmentId, ShardBlock, ShardId, Side, Slot};
 pub use memory::Requester;
-pub use plan::{Denied, FreeRange, Outcome, PageCall, Pin, Plan, Polled, Relief, Report, Step};
+pub use plan::{Conditions, Denied, Forecast, FreeRange, Outcome, PageCall, Pin, Plan, Polled, Relief, Report, Step};
 pub use shard::{BlockState, BlockView, Extent, Freed, Grant, PageView, Retired, SegmentView, Shard, Uses};
 pub use size::{Sizes, Want};
 pub use stats::WasteLedger;

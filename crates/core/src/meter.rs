@@ -433,6 +433,7 @@ pub(crate) struct Flow {
 }
 
 /// The same of every counter.
+#[derive(Clone)]
 struct Flows {
     came: Row,
     went: Row,

@@ -86,7 +86,7 @@ pub(crate) enum Seat {
 }
 
 /// The segments of a shard. Invariant: `vacant` holds the number of each seat that is [`Seat::Vacant`], once.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Segments {
     table: Vec<Seat>,
     /// The vacant seats. The one vacated last is the next to be taken.

@@ -8,19 +8,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use millpond_backend::{Backend, BackendError, ClassId, Closing, Fault, Point, Reuse, StreamId, Tick};
 use millpond_core::{
-    Coordinator, Denied, Grant, Outcome, PageCall, PageId, Place, Plan, Polled, Requester, Shard, ShardId, Shards,
-    Slot, Step, Want,
+    Coordinator, Denied, Grant, Outcome, PageCall, PageId, Place, Plan, Polled, Report, Requester, Shard, ShardId,
+    Shards, Slot, Step, Want,
 };
 
 use crate::error::explain::{Explanation, Facts};
 use crate::error::{Error, OutOfMemory};
 use crate::events::Event;
+use crate::hooks::{self, Appeals};
 use crate::notes::note::Asked;
 use crate::raw::calls::{self, Vm};
 use crate::raw::source::give_back;
 use crate::state::steps::Pages;
 use crate::state::{HeldShards, Lane, LockedShards, State};
 use crate::sync::{Arc, lock_soon, wait_until};
+
+/// A block that was handed out, and the lane that it belongs to.
+type Served<'a, B> = (Grant, &'a Lane<B>);
 
 impl<B: Backend> State<B> {
     /// Serves a request of at least one byte. Returns the block and the lane that it belongs to, which is not the lane
@@ -31,32 +35,43 @@ impl<B: Backend> State<B> {
         lane: &'a Lane<B>,
         want: &Want,
         asked: &Asked,
-    ) -> Result<(Grant, &'a Lane<B>), Error<B::Error>> {
-        if this.has_waiters() {
-            this.retire_ready()?;
+    ) -> Result<Served<'a, B>, Error<B::Error>> {
+        match this.find_hit(lane, want, asked)? {
+            Ok(grant) => Ok((grant, lane)),
+            Err(changes) => Self::miss(this, lane, (*want, changes), asked),
         }
-        let by = Requester { stream: asked.stream, usable: this.usable(lane, asked.stream)? };
-        let clock = this.count_search(want.side);
+    }
+
+    /// Looks for a free block in a lane, after what waits for points was polled. After a miss returns the shard's [`changes`](millpond_core::Shard::changes).
+    #[inline(always)]
+    fn find_hit(
+        self: &Arc<Self>,
+        lane: &Lane<B>,
+        want: &Want,
+        asked: &Asked,
+    ) -> Result<Result<Grant, u64>, Error<B::Error>> {
+        if self.has_waiters() {
+            self.retire_ready()?;
+        }
+        let by = Requester { stream: asked.stream, usable: self.usable(lane, asked.stream)? };
+        let clock = self.count_search(want.side);
         let hit = {
             let mut state = lane.lock();
             let hit = state.shard.allocate(want, clock, by);
             // The lane holds the allocator before the block exists, so that the block is never without it.
-            state.hold(this);
+            state.hold(self);
             if let Some(grant) = &hit {
                 lane.count_out(grant.size);
                 state.granted(asked, want.requested, grant);
             }
             hit.ok_or_else(|| state.shard.changes())
         };
-        match hit {
-            Ok(grant) => {
-                if grant.unsettled {
-                    this.settle(lane.shard);
-                }
-                Ok((grant, lane))
-            }
-            Err(changes) => Self::miss(this, lane, (*want, changes), asked),
+        if let Ok(grant) = &hit
+            && grant.unsettled
+        {
+            self.settle(lane.shard);
         }
+        Ok(hit)
     }
 
     /// Returns the tick up to which memory freed on a stream may be handed out there again.
@@ -75,23 +90,59 @@ impl<B: Backend> State<B> {
         lane: &'a Lane<B>,
         (want, changes): (Want, u64),
         asked: &Asked,
-    ) -> Result<(Grant, &'a Lane<B>), Error<B::Error>> {
+    ) -> Result<Served<'a, B>, Error<B::Error>> {
+        if hooks::is_in_hook_of(this) {
+            return Err(Error::InHook { requested: want.requested });
+        }
+        let plan = this.plan_for(lane, want, asked).after_miss(changes);
+        let plan = if this.hooks.is_any() { plan.appealing() } else { plan };
+        let served = Self::serve(this, lane, want, plan, asked)?;
+        Ok(served.unwrap_or_else(|| panic!("a plan for {want:?} ended without an answer")))
+    }
+
+    /// Serves a request from what is cached. Returns nothing if that has nothing for it.
+    pub(crate) fn allocate_cached<'a>(
+        this: &'a Arc<Self>,
+        lane: &'a Lane<B>,
+        want: &Want,
+        asked: &Asked,
+    ) -> Result<Option<Served<'a, B>>, Error<B::Error>> {
+        match this.find_hit(lane, want, asked)? {
+            Ok(grant) => Ok(Some((grant, lane))),
+            Err(changes) => {
+                let plan = this.plan_for(lane, *want, asked).after_miss(changes).cached_only();
+                Self::serve(this, lane, *want, plan, asked)
+            }
+        }
+    }
+
+    /// Returns the plan for a request of a lane.
+    pub(crate) fn plan_for(&self, lane: &Lane<B>, want: Want, asked: &Asked) -> Plan {
+        let plan = Plan::allocate(lane.shard, want, self.clocks());
+        let plan = plan.for_stream(asked.stream).with_open_tick(lane.mark(&self.backend, asked.stream));
+        if self.backend.caps().oversubscribes { plan.within_budget() } else { plan }
+    }
+
+    /// Serves a request that missed by its plan. Returns nothing if the plan ends without an answer, as one does that
+    /// takes what is cached alone.
+    fn serve<'a>(
+        this: &'a Arc<Self>,
+        lane: &'a Lane<B>,
+        want: Want,
+        mut plan: Plan,
+        asked: &Asked,
+    ) -> Result<Option<Served<'a, B>>, Error<B::Error>> {
         if this.sinks.is_told() {
             this.sinks.tell(&Event::Miss { stream: asked.stream, requested: want.requested });
         }
-        let mut plan = Plan::allocate(lane.shard, want, this.clocks()).after_miss(changes);
-        plan = plan.for_stream(asked.stream).with_open_tick(lane.mark(&this.backend, asked.stream));
-        if this.backend.caps().oversubscribes {
-            plan = plan.within_budget();
-        }
         if let Some(grant) = this.ask_first(lane, &mut plan, want.requested, asked)? {
-            return Ok((grant, lane));
+            return Ok(Some((grant, lane)));
         }
         match this.run_for(&mut plan, Some(&(lane.shard, want, *asked)))? {
             Ending::Granted(grant) => {
                 let _held = lane.lock();
                 lane.count_out(grant.size);
-                Ok((grant, lane))
+                Ok(Some((grant, lane)))
             }
             Ending::Lent(lender, grant) => {
                 let lender = this.lane(lender);
@@ -100,10 +151,11 @@ impl<B: Backend> State<B> {
                 assert!(held.holds(), "shard {} lends and keeps no allocator", lender.shard.0);
                 lender.count_out(grant.size);
                 drop(held);
-                Ok((grant, lender))
+                Ok(Some((grant, lender)))
             }
             Ending::Denied(Denied::Closed(group)) => Err(this.paused(group)),
-            ending => panic!("a plan for {want:?} ended with {ending:?} and without an answer"),
+            Ending::Denied(denied) => panic!("a plan for {want:?} ended with {denied:?}"),
+            Ending::Done => Ok(None),
         }
     }
 
@@ -198,6 +250,7 @@ impl<B: Backend> State<B> {
     fn run_for(&self, plan: &mut Plan, asked: Option<&(ShardId, Want, Asked)>) -> Result<Ending, Error<B::Error>> {
         let mut running = Running { state: self, plan, ended: false };
         let (mut failure, mut panic) = (None, None);
+        let mut appeals = None;
         let mut next = running.tell(|coordinator, plan, shards| self.decide(coordinator, plan, asked, shards));
         loop {
             let Decided { step, pages, explanation } = next;
@@ -212,11 +265,15 @@ impl<B: Backend> State<B> {
                     None => return failure.map_or(Ok(Ending::Done), Err),
                 },
                 Step::Refuse(report) => {
-                    let facts = Facts::of(self.backend.caps());
-                    let refusal = OutOfMemory::new(self.device, self.class_name(), facts, *report, explanation);
+                    let refusal = self.refusal(*report, explanation);
                     return Err(Error::OutOfMemory(Box::new(refusal)));
                 }
                 Step::Denied(denied) => return Ok(Ending::Denied(denied)),
+                Step::Appeal(ref report) => {
+                    let appeals = appeals.get_or_insert_with(|| Appeals::to(&self.hooks));
+                    let refusal = self.refusal((**report).clone(), explanation);
+                    Performed::ok(if appeals.ask(self, &refusal) { Outcome::Retry } else { Outcome::Done })
+                }
                 Step::Pause { seen } => self.pause(seen),
                 ref step => self.attempt(step, &mut panic),
             };
@@ -244,7 +301,10 @@ impl<B: Backend> State<B> {
         let step = coordinator.next(plan, shards);
         let is_on = self.sinks.noting.is_on();
         let pages = if is_on { self.decided(coordinator, &step, asked) } else { Pages::default() };
-        let explanation = if let Step::Refuse(report) = &step { Some(self.explain(coordinator, report)) } else { None };
+        let explanation = match &step {
+            Step::Refuse(report) | Step::Appeal(report) => Some(self.explain(coordinator, report)),
+            _ => None,
+        };
         Decided { step, pages, explanation }
     }
 
@@ -262,6 +322,11 @@ impl<B: Backend> State<B> {
             shards.let_go();
             self.done(coordinator, step, &outcome, pages);
         }
+    }
+
+    /// Returns the error of a refusal.
+    fn refusal(&self, report: Report, explanation: Option<Explanation>) -> OutOfMemory {
+        OutOfMemory::new(self.device, self.class_name(), Facts::of(self.backend.caps()), report, explanation)
     }
 
     /// Returns the name of the class, unless it is the device's own.
@@ -360,7 +425,10 @@ impl<B: Backend> State<B> {
             | Step::Refuse(_)
             | Step::Denied(_)
             | Step::Done
-            | Step::Pause { .. } => unreachable!("handled by the loop"),
+            | Step::Appeal(_)
+            | Step::Pause { .. } => {
+                unreachable!("handled by the loop")
+            }
         }
     }
 
@@ -438,7 +506,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Returns what the device reports as free. `None` if that cannot be read: the driver decides then.
-    fn budget_left(&self) -> Option<u64> {
+    pub(crate) fn budget_left(&self) -> Option<u64> {
         let budget = self.backend.budget()?;
         let left = self.activity.book(&self.backend, || budget.budget(self.class));
         left.ok().map(|left| left.free_bytes)

@@ -204,6 +204,16 @@ pub enum Error<E: BackendError> {
         /// The tick that the stream reached.
         reached: Tick,
     },
+    /// A [hook](crate::Allocator::on_out_of_memory) made a request of its own allocator that the cache does not serve at
+    /// once. Nothing was changed.
+    #[error(
+        "a hook that runs because the allocator is out of memory asked it for {requested} bytes that the cache does not \
+         serve at once; use `Stream::allocate_cached` there, or memory that was allocated before"
+    )]
+    InHook {
+        /// The requested size, in bytes.
+        requested: u64,
+    },
     /// The driver failed. The request had no effect.
     #[error("the driver failed in `{call}`{}", advice_if(*lost))]
     Driver {

@@ -88,7 +88,8 @@ pub enum Event {
         bytes: u64,
     },
     /// The core asked for a driver's action or ended a plan. Grants are events of their own. Questions about the
-    /// device's progress and about its budget are none, and pauses neither, because they depend on its time.
+    /// device's progress and about its budget are none, and pauses neither, because they depend on its time. Nor is a
+    /// question to [hooks](crate::Allocator::on_out_of_memory).
     Step {
         /// The name of the step.
         name: &'static str,
@@ -224,10 +225,13 @@ fn remove<S: Sink>(sinks: &mut Vec<Box<dyn Sink>>) -> Option<S> {
     sink.downcast().ok().map(|sink| *sink)
 }
 
-/// Returns what sinks are told of a step. A grant is told with its request, and queries depend on device time.
+/// Returns what sinks are told of a step. A grant is told with its request, queries depend on device time, and what a
+/// hook answers is the program's.
 fn name_of(step: &Step) -> Option<(&'static str, u64)> {
     Some(match step {
-        Step::Grant(_) | Step::Lend { .. } | Step::Poll(_) | Step::Budget | Step::Pause { .. } => return None,
+        Step::Grant(_) | Step::Lend { .. } | Step::Appeal(_) | Step::Poll(_) | Step::Budget | Step::Pause { .. } => {
+            return None;
+        }
         Step::Refuse(report) => ("refuse", report.tried_bytes),
         Step::Denied(_) => ("deny", 0),
         Step::Done => ("done", 0),

@@ -11,8 +11,10 @@ mod created;
 mod drive;
 mod error;
 pub mod events;
+mod fit;
 mod frees;
 mod idle;
+pub mod hooks;
 mod lane;
 mod latch;
 #[cfg(not(loom))]
@@ -41,6 +43,7 @@ pub use buffer::{Buffer, Readiness};
 pub use builder::{Builder, ENVIRONMENT};
 pub use error::explain::{Explanation, Hole, PinnedBlock, Remedy, RemedyAction};
 pub use error::{BuildError, Error, ErrorKind, OutOfMemory, PauseError, ResumeError};
+pub use fit::{Bound, Fit, ServedBy};
 pub use observe::activity::DriverActivity;
 pub use observe::peak::PeakScope;
 #[cfg(any(feature = "tracing", feature = "metrics"))]

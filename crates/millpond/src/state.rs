@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::events::Sinks;
 #[cfg(not(loom))]
 use crate::idle::Background;
+use crate::hooks::Hooks;
 use crate::lane;
 use crate::pages::Pages;
 use crate::raw::latched::Guard;
@@ -98,6 +99,8 @@ pub(crate) struct State<B: Backend> {
     /// Whether a miss in a home asks the device before its plan begins.
     asks_first: AtomicBool,
     pub(crate) sinks: Sinks,
+    /// What the program does before a request is refused.
+    pub(crate) hooks: std::sync::Arc<Hooks>,
     /// Whether the caller was told an address of the memory.
     pub(crate) is_addressed: AtomicBool,
     /// The futures that wait for points.
@@ -161,6 +164,8 @@ impl<B: Backend> Drop for Handle<B> {
         #[cfg(not(loom))]
         drop(self.background.take());
         self.state.tell_of_what_is_left();
+        // They may own buffers, which would keep the allocator for ever.
+        self.state.hooks.end();
         let kept: Vec<_> = self.state.lanes().map(|lane| lane.lock().close()).collect();
         // This is outside of the locks, because the last of these references may drop the state.
         drop(kept);
@@ -275,6 +280,7 @@ impl<B: Backend> State<B> {
             searches: CachePadded::new([AtomicU64::new(0), AtomicU64::new(0)]),
             waiters: AtomicUsize::new(0),
             sinks: Sinks::new(),
+            hooks: std::sync::Arc::default(),
             is_addressed: AtomicBool::new(false),
             #[cfg(not(loom))]
             later: Waiters::new(),

@@ -13,9 +13,10 @@ use crate::created::Lease;
 use crate::error::Error;
 use crate::events::Event;
 use crate::notes::note::{Asked, Site};
-use crate::state::{Handle, LaneRef, State};
+use crate::state::{Handle, Lane, LaneRef, State};
 use crate::sync::Arc;
 
+mod cached;
 mod order;
 pub(crate) mod transfer;
 mod typed;
@@ -236,10 +237,16 @@ impl<B: Backend> Stream<B> {
             Some(changes) if state.is_plain() => State::miss(state, &self.lane, (want, changes), asked)?,
             _ => State::allocate(state, &self.lane, &want, asked)?,
         };
+        self.hand_out(&want, &grant, lane)
+    }
+
+    /// Tells sinks of a grant that took more than a look at its lane, and scrubs the block. Returns its buffer.
+    fn hand_out(&self, want: &Want, grant: &Grant, lane: &Lane<B>) -> Result<Buffer<B>, Error<B::Error>> {
+        let state = &self.handle.state;
         if state.sinks.is_told() {
-            state.tell_grant(lane, self.id, bytes, &grant);
+            state.tell_grant(lane, self.id, want.requested, grant);
         }
-        let mut buffer = Buffer::new(LaneRef::new(lane), self.id, &want, &grant);
+        let mut buffer = Buffer::new(LaneRef::new(lane), self.id, want, grant);
         if state.scrub != Scrub::Off {
             state.scrub(&mut buffer)?;
         }

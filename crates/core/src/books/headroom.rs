@@ -4,7 +4,7 @@ use crate::ids::Side;
 use crate::stats::{Stat, StatByPool};
 
 /// The bytes got from the driver, the limits on them, and PyTorch's counters of segments and driver calls.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Headroom {
     pub(crate) total_bytes: u64,
     /// The limit on reserved bytes, if there is one. What is reserved beyond it stays.

@@ -53,7 +53,7 @@ pub(crate) struct Page {
 }
 
 /// All pages, by number. Numbers of released pages are used again.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Pages {
     table: Vec<Option<Page>>,
     vacant: Vec<PageId>,

@@ -11,6 +11,7 @@ use crate::ids::ShardBlock;
 use crate::stats::PageStats;
 
 /// What `paged` remembers about the whole device.
+#[derive(Clone)]
 pub(crate) struct Paging {
     pub(crate) governor: Governor,
     /// How streams share the device.
@@ -38,7 +39,7 @@ impl Paging {
 
 /// The points that streams have waited for on the device, as no stream waits twice for the same: for each pair of
 /// streams the last point of the second that the first has waited for, and the tick of the first that covers that wait.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Waited(BTreeMap<(StreamId, StreamId), (Tick, Tick)>);
 
 impl Waited {

@@ -32,7 +32,7 @@ pub(crate) struct Waiter {
 }
 
 /// The waits of freed blocks, and the newest tick of each stream that is known to be reached.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Pending {
     /// By stream, in order of ticks.
     queues: Vec<VecDeque<Waiter>>,

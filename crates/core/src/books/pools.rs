@@ -36,6 +36,7 @@ impl Entry {
 }
 
 /// All pools that exist. The default pool always does.
+#[derive(Clone)]
 pub(crate) struct Pools {
     table: BTreeMap<PoolId, Entry>,
     /// The number of private pools that have memory and that nothing holds any more.

@@ -20,7 +20,7 @@ use alloc::collections::VecDeque;
 const REPEATS_MAX: u32 = 64;
 
 /// Which plans hold something, and which wait.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Turns {
     /// The number of plans that hold something which others may be short of: claimed memory, or bytes that the driver
     /// is asked for.

@@ -103,7 +103,7 @@ impl Window {
 }
 
 /// All windows.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Windows {
     table: Vec<Option<Window>>,
     vacant: Vec<WindowId>,
@@ -315,7 +315,7 @@ pub(crate) struct Listed {
 }
 
 /// Windows in order of the birth of their first part, with the pages of each in order of addresses.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Shelf {
     windows: Vec<Listed>,
     /// The pages of all windows, one window behind the other.

@@ -91,6 +91,7 @@ pub struct DeviceFacts {
 }
 
 /// A shard that is open.
+#[derive(Clone)]
 struct Opened {
     /// The stream that it was opened for.
     stream: StreamId,
@@ -109,6 +110,7 @@ pub struct Holding {
 }
 
 /// The device-wide half of the decisions.
+#[derive(Clone)]
 pub struct Coordinator {
     pub(crate) settings: Settings,
     pub(crate) backing: Backing,

@@ -104,7 +104,7 @@ impl Row {
 }
 
 /// What is known of one stream.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Lane {
     /// The number of granted blocks that it was told of so far.
     work: u64,
@@ -172,7 +172,7 @@ impl Lane {
 }
 
 /// How fast streams come on.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Pace {
     /// By the number of the stream.
     lanes: Vec<Lane>,
@@ -326,7 +326,7 @@ const SEEN_MOST: usize = 64;
 const APART: f64 = 0.5;
 const PAIRS_LEAST: usize = 20;
 /// What the newest rows say.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Seen(VecDeque<Ratios>);
 
 /// What a row says, over its own work.

@@ -53,7 +53,7 @@ struct Span {
 }
 
 /// The list, as it was when free blocks came or went last.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ByPlace {
     spans: Vec<Span>,
     /// The pages with a free end in each span, in order.

@@ -20,7 +20,7 @@ use crate::settings::Scrub;
 /// The parts of a shard's segments that a stream has: the slot and the offset of each, with its end and that stream.
 ///
 /// Invariant: the parts of a slot are not empty and do not overlap, and those of one stream do not touch.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Owners(BTreeMap<(Slot, u64), (u64, StreamId)>);
 
 impl Owners {

@@ -49,6 +49,7 @@ impl Requester {
 /// streams.
 ///
 /// Invariant: the parts do not overlap, and none is empty.
+#[derive(Clone)]
 pub(crate) struct Guards {
     parts: BTreeMap<(Slot, u64), Part>,
     pub(crate) seen: Seen,

@@ -221,7 +221,7 @@ impl Memory {
 pub(crate) mod tests;
 
 /// The free small blocks.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Slabs {
     /// An index for each stream that has had a slab, by the number of the stream.
     streams: Vec<FreeIndex>,

@@ -89,6 +89,7 @@ impl Rules {
 }
 
 /// The free and the unmapped blocks of one side.
+#[derive(Clone)]
 pub(crate) struct Pool {
     pub(crate) free: FreeIndex,
     /// Addresses without memory, in the order in which growth tries them.
@@ -99,6 +100,7 @@ pub(crate) struct Pool {
 ///
 /// Invariants, verified by [`Shard::check`](crate::Shard::check): the blocks of each segment tile it; no two neighbours
 /// are both free or both unmapped; the indexes hold exactly the free and the unmapped blocks.
+#[derive(Clone)]
 pub(crate) struct Memory {
     pub(crate) id: ShardId,
     pub(crate) stream: StreamId,

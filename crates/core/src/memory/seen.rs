@@ -13,7 +13,7 @@ use crate::looks;
 pub(crate) const BEHIND_MAX: usize = 8;
 
 /// What a home has seen of the streams, by the number of the stream.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Seen {
     /// The ticks that are known to be reached, and how many of the coordinator's news of that were seen.
     reached: Vec<Tick>,
@@ -75,11 +75,15 @@ impl Seen {
     }
 
     /// Returns the streams that free memory may have to wait for, a bounded number, in the order of their turns.
+    pub(crate) fn next_to_ask(&self) -> Vec<StreamId> {
+        let by_turns = self.behind.range(self.ask_next..).chain(self.behind.iter());
+        by_turns.take(self.behind.len().min(32 * BEHIND_MAX)).copied().collect()
+    }
+
+    /// Does what [`next_to_ask`](Self::next_to_ask) does, and has it be the turn of others the next time.
     pub(crate) fn streams_to_ask(&mut self) -> Vec<StreamId> {
-        let Seen { behind, ask_next, .. } = self;
-        let by_turns = behind.range(*ask_next..).chain(behind.iter());
-        let asked: Vec<_> = by_turns.take(behind.len().min(32 * BEHIND_MAX)).copied().collect();
-        *ask_next = asked.get(BEHIND_MAX).copied().unwrap_or_default();
+        let asked = self.next_to_ask();
+        self.ask_next = asked.get(BEHIND_MAX).copied().unwrap_or_default();
         asked
     }
 

@@ -13,7 +13,7 @@ use crate::books::Points;
 use crate::ids::{BlockId, Slot};
 
 /// The blocks of windows.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Panes {
     /// The blocks that are in use, each with its memory.
     opened: BTreeMap<BlockId, Vec<BlockId>>,

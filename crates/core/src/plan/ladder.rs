@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use millpond_backend::Reuse;
 
 use super::phase::{Asked, Attempt, Phase, Rung, Turned};
-use super::step::Step;
+use super::step::{Report, Step};
 use super::{Allocation, Allowance, Goal, Plan, Run, Times};
 use crate::coordinator::Coordinator;
 use crate::ids::PoolId;
@@ -29,10 +29,27 @@ impl Run<'_> {
         }
     }
 
+    /// Returns the rung that follows one that has not served the request. Where what is cached has to do, that is at most
+    /// a search, and under `paged` one attempt.
+    fn next_rung(&self, rung: Rung) -> Rung {
+        match rung {
+            Rung::Search if self.plan.request.is_cached_only() => {
+                if self.plan.gathers {
+                    Rung::Grow(Attempt::First)
+                } else {
+                    Rung::Refuse
+                }
+            }
+            _ => rung.next(self.plan.gathers),
+        }
+    }
+
     /// Climbs one rung.
     pub(crate) fn climb(&mut self, rung: Rung) -> Turned {
-        let (gathers, next) = (self.plan.gathers, rung.next(self.plan.gathers));
+        let (gathers, next) = (self.plan.gathers, self.next_rung(rung));
         match rung {
+            // Nothing that is cached has served it.
+            Rung::Refuse if self.plan.request.is_cached_only() => Phase::Over.turn(),
             Rung::Search if gathers && self.is_as_missed() => next.turn(),
             Rung::Search => self.search(next),
             Rung::Collect => self.collect(next),
@@ -166,8 +183,32 @@ impl Run<'_> {
         if let Some(served) = self.find_in_other_pools() {
             return served;
         }
-        self.core.scalars.num_ooms += 1;
-        Phase::end(Step::Refuse(Box::new(self.report(false))))
+        let report = Box::new(self.report(false));
+        self.appeal(report)
+    }
+
+    /// Has the program asked to make room before a request is refused with a report, if the plan appeals.
+    pub(crate) fn appeal(&mut self, report: Box<Report>) -> Turned {
+        match self.plan.request.appeals {
+            true => Asked::Appeal(report.clone()).by(Step::Appeal(report)),
+            false => self.refuse_with(report),
+        }
+    }
+
+    /// Refuses the request with a report, and counts that.
+    pub(crate) fn refuse_with(&mut self, report: Box<Report>) -> Turned {
+        let scalars = &mut self.core.scalars;
+        *if report.rejected { &mut scalars.num_oom_rejections } else { &mut scalars.num_ooms } += 1;
+        Phase::end(Step::Refuse(report))
+    }
+
+    /// Begins again, as if the request had just missed: the program may have made room meanwhile.
+    pub(crate) fn begin_again(&mut self) -> Phase {
+        self.plan.request.begin_again();
+        self.plan.standing.forget_repeats();
+        self.plan.knows.begin_again();
+        (self.plan.refused_addresses, self.plan.emptied_pools) = (None, None);
+        Phase::Climb(Rung::Search)
     }
 
     /// Returns whether others may be the reason that the plan found nothing, and it has not looked in its turn.
@@ -219,8 +260,9 @@ impl Run<'_> {
         if rung.passes_queue() || !self.core.turns.has_queue() || self.core.turns.has_turn(&self.plan.standing) {
             return None;
         }
-        if matches!(self.plan.request.goal, Goal::Reclaim | Goal::TrimIdle(_)) {
-            // A free waits for no other plan: what it leaves goes back before the next allocation. And where a plan has
+        let is_reclaim = matches!(self.plan.request.goal, Goal::Reclaim | Goal::TrimIdle(_));
+        if is_reclaim || self.plan.request.is_cached_only() {
+            // It waits for no other plan. What a free leaves goes back before the next allocation. And where a plan has
             // its turn, memory is short, and nothing is left that could go back later.
             return Some(Phase::Over.turn());
         }
@@ -273,6 +315,7 @@ impl Run<'_> {
         let is_over = step.is_some_and(|step| {
             let waits = matches!(step, Step::Wait(_) | Step::Synchronize(_));
             step.is_end()
+                || matches!(step, Step::Appeal(_))
                 || (!self.plan.standing.keeps_turn()
                     && self.core.turns.has_turn(&self.plan.standing)
                     && (holds || waits))

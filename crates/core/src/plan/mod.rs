@@ -8,6 +8,7 @@ mod ladder;
 mod pages;
 pub(crate) mod phase;
 mod refusal;
+mod rehearsal;
 mod run;
 mod segments;
 pub(crate) mod step;
@@ -22,6 +23,7 @@ use crate::size::Want;
 
 pub use crate::books::{PageCall, Polled};
 pub(crate) use crate::paged::{Knows, Times};
+pub use rehearsal::{Conditions, Forecast};
 pub(crate) use run::Run;
 pub use step::{Denied, FreeRange, Outcome, Pin, Relief, Report, Step};
 
@@ -55,7 +57,8 @@ pub(crate) struct Allocation {
     pub(crate) want: Want,
 }
 
-/// What is asked for. It stays as it is for the life of the plan, but for the last three.
+/// What is asked for. It stays as it is for the life of the plan, but for what it missed at, the allowance, and whether it
+/// is short.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) goal: Goal,
@@ -71,6 +74,10 @@ pub(crate) struct Request {
     pub(crate) allowance: Allowance,
     /// Whether the driver has refused whole pages of an expandable segment: no more than what is missing is mapped.
     pub(crate) is_short: bool,
+    /// Whether the budget is asked for before anything is created.
+    pub(crate) is_budgeted: bool,
+    /// Whether the program is asked before the request is refused.
+    pub(crate) appeals: bool,
 }
 
 /// How much the device's budget allows a request to reserve.
@@ -82,12 +89,18 @@ pub(crate) enum Allowance {
     Unasked,
     /// At most this number of reserved bytes.
     Most(u64),
+    /// Nothing, ever: what is cached has to do.
+    Nothing,
 }
 
 impl Allowance {
     /// Returns the most bytes that may be reserved, if that is known and bounded.
     pub(crate) fn most(self) -> Option<u64> {
-        if let Allowance::Most(bytes) = self { Some(bytes) } else { None }
+        match self {
+            Allowance::Any | Allowance::Unasked => None,
+            Allowance::Most(bytes) => Some(bytes),
+            Allowance::Nothing => Some(0),
+        }
     }
 }
 
@@ -102,6 +115,17 @@ impl Request {
             panic!("a plan for {:?} is asked for its request", self.goal)
         };
         allocation
+    }
+
+    /// Forgets what the request has met with so far.
+    pub(crate) fn begin_again(&mut self) {
+        self.allowance = if self.is_budgeted { Allowance::Unasked } else { Allowance::Any };
+        (self.missed_at, self.is_short) = (None, false);
+    }
+
+    /// Returns whether what is cached has to do.
+    pub(crate) fn is_cached_only(&self) -> bool {
+        self.allowance == Allowance::Nothing
     }
 
     /// Returns the count of searches on the request's side.
@@ -138,6 +162,8 @@ impl Plan {
             missed_at: None,
             allowance: Allowance::Any,
             is_short: false,
+            is_budgeted: false,
+            appeals: false,
         };
         Self {
             request,
@@ -181,7 +207,22 @@ impl Plan {
     /// would grant more than that: cached memory is released or gathered before the budget is exceeded, and nothing is
     /// refused because of it.
     pub fn within_budget(mut self) -> Self {
-        self.request.allowance = Allowance::Unasked;
+        (self.request.allowance, self.request.is_budgeted) = (Allowance::Unasked, true);
+        self
+    }
+
+    /// Has the request served from what is cached, or not at all: the plan asks the driver for no memory, releases none,
+    /// and neither waits on the host nor for other plans. It may map free pages into windows, for which it may take
+    /// addresses, and have the stream wait on the device. Ends with [`Step::Done`] instead of a refusal, which is
+    /// counted nowhere.
+    pub fn cached_only(mut self) -> Self {
+        self.request.allowance = Allowance::Nothing;
+        self
+    }
+
+    /// Has the plan ask the program ([`Step::Appeal`]) before it refuses the request.
+    pub fn appealing(mut self) -> Self {
+        self.request.appeals = true;
         self
     }
 

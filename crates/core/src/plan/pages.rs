@@ -26,6 +26,7 @@ impl Run<'_> {
     /// memory, or else waits for what is outstanding.
     pub(crate) fn climb_pages(&mut self, rung: Rung) -> Turned {
         let attempt = match rung {
+            Rung::Refused(_) if self.plan.request.is_cached_only() => return Rung::Refuse.turn(),
             Rung::Refused(attempt) => attempt,
             Rung::Oldest => return self.wait_for_oldest(),
             _ => return self.attempt(rung),
@@ -93,7 +94,8 @@ impl Run<'_> {
         }
         if !self.core.headroom.could_hold(want.rounded) {
             // No wait would help.
-            return if self.core.settings.throw_on_oom { self.reject() } else { Rung::Refuse.turn() };
+            let is_rejected = self.core.settings.throw_on_oom && !self.plan.request.is_cached_only();
+            return if is_rejected { self.reject() } else { Rung::Refuse.turn() };
         }
         let is_rejected = self.core.settings.throw_on_oom
             && !self.plan.knows.lacks.new_pages

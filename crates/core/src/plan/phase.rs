@@ -6,7 +6,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::groups::Refill;
-use super::step::{Denied, Step};
+use super::step::{Denied, Report, Step};
 use super::{Allocation, Run};
 use crate::books::{Addresses, PageCall};
 use crate::coordinator::Shards;
@@ -159,6 +159,8 @@ impl Rung {
 ///             ├──▶ Extend ◀──▶ Asked(Pages) ──▶ granted       an expandable segment
 ///             │                └──▶ Undo ──▶ Asked(Pages)     a failed extension is undone
 ///             ├──▶ Job ◀──▶ Asked(Waits, Pages) ──▶ granted      `paged`: free blocks, pages, windows
+///             ├──▶ Asked(Appeal) ──▶ Climb                    the program may have made room
+///             │                └──▶ Refused ──▶ refused
 ///             └──▶ Over                                       refused, served or done
 /// ```
 #[derive(Debug)]
@@ -181,6 +183,8 @@ pub(crate) enum Phase {
     Undo(Vec<PageCall>, Extension, bool),
     /// These calls are to take back what was made of a group's pages, and whether the driver had no room for more.
     Unfill(Vec<PageCall>, Refill, bool),
+    /// The request is to be refused: nothing has served it, and the program has made no room.
+    Refused(Box<Report>),
     /// The shell was asked for something, and has not answered.
     Asked(Asked),
     /// The plan is answered, or has put everything back.
@@ -196,6 +200,8 @@ pub(crate) enum Asked {
     Sweep(Box<Sweep>),
     /// To wait until other plans have ended something.
     Pause(Rung),
+    /// To ask the program to make room, before this report is the answer.
+    Appeal(Box<Report>),
     /// A segment, or a range of addresses.
     Memory(Reserve),
     /// To give a segment or a range back, before the sweep goes on.
@@ -266,8 +272,9 @@ impl Phase {
 
     /// Returns whether the plan holds something that others may be short of.
     pub(crate) fn holds(&self) -> bool {
-        let is_free = matches!(self, Phase::Begin | Phase::Climb(_) | Phase::Woken(_) | Phase::Over);
-        !is_free && !matches!(self, Phase::Asked(Asked::Points(_) | Asked::Pause(_)))
+        let is_free =
+            matches!(self, Phase::Begin | Phase::Climb(_) | Phase::Woken(_) | Phase::Refused(_) | Phase::Over);
+        !is_free && !matches!(self, Phase::Asked(Asked::Points(_) | Asked::Pause(_) | Asked::Appeal(_)))
     }
 }
 

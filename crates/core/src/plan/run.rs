@@ -164,6 +164,7 @@ impl Run<'_> {
             Phase::Unfill(calls, refill, refused) => Phase::call(calls, Purpose::Unfill(refill, refused)),
             Phase::Undo(calls, extension, refused) => Phase::call(calls, Purpose::Undo(extension, refused)),
             Phase::Asked(asked) => panic!("the outcome of the last step was not told: {asked:?}"),
+            Phase::Refused(report) => self.refuse_with(report),
             Phase::Over => Phase::end(Step::Done),
         }
     }
@@ -189,6 +190,8 @@ impl Run<'_> {
             (Asked::Sweep(sweep), outcome) => self.told(Phase::Sweep(sweep), outcome),
             (Asked::Pause(rung), Outcome::Done) => Phase::Woken(rung),
             (Asked::Pause(_), Outcome::Failed) => Phase::Over,
+            (Asked::Appeal(_), Outcome::Retry) => self.begin_again(),
+            (Asked::Appeal(report), Outcome::Done) => Phase::Refused(report),
             (Asked::Release { shard, slot, sweep }, Outcome::Done) => {
                 self.shards.with(shard, |shard| shard.memory.segments.vacate(slot));
                 self.core.turns.note_progress(&mut self.plan.standing);
@@ -241,7 +244,7 @@ impl Run<'_> {
             Phase::Undo(calls, extension, _) => return Phase::Undo(calls, extension, false),
             Phase::Unfill(calls, refill, _) => return Phase::Unfill(calls, refill, false),
             Phase::Asked(asked) => panic!("a plan is given up before the outcome of its step was told: {asked:?}"),
-            Phase::Begin | Phase::Climb(_) | Phase::Woken(_) | Phase::Over => {}
+            Phase::Begin | Phase::Climb(_) | Phase::Woken(_) | Phase::Refused(_) | Phase::Over => {}
         }
         Phase::Over
     }

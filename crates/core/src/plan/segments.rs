@@ -60,8 +60,8 @@ impl Run<'_> {
         if self.core.turns.others_hold(&self.plan.standing) {
             return Rung::Turn.turn();
         }
-        self.core.scalars.num_oom_rejections += 1;
-        Phase::end(Step::Refuse(Box::new(self.report(true))))
+        let report = Box::new(self.report(true));
+        self.appeal(report)
     }
 
     /// Reserves a range of addresses to grow in, in whole pages: 9/8 of the device, as PyTorch reserves. The home of a

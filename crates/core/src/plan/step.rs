@@ -31,6 +31,10 @@ pub enum Step {
     /// The end of a plan with nothing more to do: it had no request, or the driver failed and the plan has put
     /// everything back.
     Done,
+    /// The program is asked whether it can make room for a request that would be refused with this report, if its plan
+    /// [appeals](crate::Plan::appealing). The plan holds nothing meanwhile, and has no turn. The outcome is
+    /// [`Outcome::Retry`] or [`Outcome::Done`].
+    Appeal(Box<Report>),
     /// A query for the ticks that these streams have reached. The outcome is [`Outcome::Polled`], or
     /// [`Outcome::Reached`] where nothing else is known.
     Poll(Vec<StreamId>),
@@ -142,6 +146,8 @@ pub enum Outcome {
         /// Whether the call failed for lack of memory. Otherwise the plan ends as after [`Failed`](Outcome::Failed).
         refused: bool,
     },
+    /// The program may have made room: the request is tried again from the first rung.
+    Retry,
     /// These streams have reached these ticks.
     Reached(Vec<Point>),
     /// The streams are this far.
@@ -270,6 +276,15 @@ impl Report {
     /// policies would have to release them first, which the last retry has done.
     pub fn missing_bytes(&self) -> u64 {
         self.tried_bytes.saturating_sub(if self.moves_pages { self.idle_bytes() } else { 0 })
+    }
+
+    /// Returns the bytes that must at least come free for the request: what the limit is too low by, or what is missing if
+    /// the driver has refused it.
+    pub fn short_bytes(&self) -> u64 {
+        match self.beyond_limit_bytes() {
+            0 => self.missing_bytes(),
+            beyond => beyond,
+        }
     }
 
     /// Returns how many bytes the limit is too low for the request; 0 if the limit is not the reason for the refusal.

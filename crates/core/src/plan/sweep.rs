@@ -195,7 +195,7 @@ impl Run<'_> {
         let own = self.core.pool_of(self.plan.request.allocation().shard);
         let is_at_hand = !self.core.backing.synchronizes() && !self.core.pending.has_captures();
         let may = is_scarce || (own != PoolId::DEFAULT && self.core.pools.has_over() && is_at_hand);
-        if !may || self.plan.emptied_pools >= Some(is_scarce) {
+        if !may || self.plan.request.is_cached_only() || self.plan.emptied_pools >= Some(is_scarce) {
             return None;
         }
         self.plan.emptied_pools = Some(is_scarce);

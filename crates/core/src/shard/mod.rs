@@ -71,6 +71,7 @@ pub struct Extent {
 /// Invariants, verified by [`check`](Shard::check): the blocks of each segment tile it; no two neighbours are both free
 /// or both unmapped; the indexes hold exactly the free and the unmapped blocks; the counters equal the sums over the
 /// blocks.
+#[derive(Clone)]
 pub struct Shard {
     pool: PoolId,
     pub(crate) memory: Memory,

@@ -118,9 +118,25 @@ impl Shard {
         if want.side == Side::Small {
             return self.find_small(want, clock, by);
         }
-        let found = self.find(want)?;
-        let to = self.ready_for(found, want, by)?;
+        let (found, to) = self.find_ready(want, by)?;
         Some(self.take_at_home(found, want, clock, to))
+    }
+
+    /// Returns the free block of a home that fits a large request best, if the stream may have it at once.
+    #[inline(always)]
+    fn find_ready(&self, want: &Want, by: Requester) -> Option<(BlockId, NewUser)> {
+        let found = self.find(want)?;
+        Some((found, self.ready_for(found, want, by)?))
+    }
+
+    /// Returns whether a free block serves a request at once: `false` also where that takes more than a look. Changes
+    /// nothing but that a free that was put off is [made up for](Self::tidied).
+    pub fn would_hit(&mut self, want: &Want, by: Requester) -> bool {
+        self.tidied();
+        match self.memory.rules.moves_pages {
+            true => want.side == Side::Large && self.find_ready(want, by).is_some(),
+            false => self.settling.is_empty() && self.find(want).is_some(),
+        }
     }
 
     /// Returns the requester as the user of the front of a free block, if it may have that at once.

@@ -1,5 +1,6 @@
 //! The core alone, stepped by hand: what it decides, and that its structures agree with each other.
 
+mod appeals;
 mod checkpoints;
 mod claims;
 mod contention;

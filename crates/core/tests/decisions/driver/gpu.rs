@@ -88,7 +88,7 @@ impl Gpu {
                 self.segment_bytes += bytes;
                 Outcome::Done
             }
-            Step::ReleaseRange { .. } | Step::Pause { .. } => Outcome::Done,
+            Step::ReleaseRange { .. } | Step::Pause { .. } | Step::Appeal(_) => Outcome::Done,
             Step::Grant(_) | Step::Lend { .. } | Step::Done | Step::Refuse(_) | Step::Denied(_) => {
                 panic!("{step:?} has no outcome")
             }
