@@ -382,6 +382,88 @@ millpond_status millpond_checkpoint_restore(millpond_allocator *pond, const mill
 /* Ends a checkpoint. NULL does nothing. Cannot fail. */
 void millpond_checkpoint_free(millpond_checkpoint *checkpoint);
 
+/* ---- Short of memory -------------------------------------------------------------------------------------------- */
+
+/* A request that is about to be refused. It is valid during the call that it is passed to. */
+typedef struct millpond_shortage {
+    uint32_t size;            /* of this struct, in bytes: fields are only ever added at the end */
+    uint32_t attempt;         /* how often the request was refused: 1 for the first time */
+    int32_t device;           /* the number of the device */
+    int32_t rejected;         /* 1 if throw_on_cudamalloc_oom refuses it before anything is tried */
+    uint64_t requested_bytes;
+    uint64_t tried_bytes;     /* what the driver was asked for, or would have been */
+    uint64_t short_bytes;     /* what must come free at least */
+    uint64_t limit_bytes;     /* UINT64_MAX without a limit */
+    uint64_t total_bytes;     /* all bytes of the device */
+    uint64_t allocated_bytes;
+    uint64_t reserved_bytes;
+    const char *text;         /* what holds the memory, and what would help, as millpond_last_error would have it */
+} millpond_shortage;
+
+/* What a program does before a request is refused.
+ *
+ * The functions are called on the thread whose call needs them, by any thread and by several at once, with no lock of
+ * Millpond's held. They must not unwind, nor wait for another thread that allocates. `call` may free blocks, empty or
+ * trim the cache, and set the limit. A request that it makes of the same allocator is served if the cache has a block
+ * at once, and else fails with BAD_ARGUMENT; millpond_alloc_cached works there in full. */
+typedef struct millpond_hook {
+    /* What the functions are called with. */
+    void *user;
+    /* Makes room. Returns 1 to have the request tried again, and 0 if it has nothing to free. */
+    int32_t (*call)(void *user, const millpond_shortage *shortage);
+    /* Is told once that neither function will be called again: the hook was removed, or the allocator destroyed, and no
+     * call is in progress. May be NULL. */
+    void (*end)(void *user);
+} millpond_hook;
+
+/* Has a hook called before a request is refused: in millpond_alloc, millpond_pool_alloc, and what frameworks call.
+ * `*hook` is copied, and `*out` receives a number for millpond_hook_remove. Hooks are called in the order in which they
+ * were added. After one returns 1 the request is tried again; if it would still be refused, the next ones are called,
+ * and after the last the first. A round in which all return 0 ends that, and so do 8 rounds: the request is then
+ * OUT_OF_MEMORY. Costs nothing until then.
+ *
+ * Errors: BAD_ALLOCATOR, BAD_ARGUMENT; `end` is not called then. */
+millpond_status millpond_hook_add(millpond_allocator *pond, const millpond_hook *hook, uint64_t *out);
+
+/* Removes a hook. A call in progress on another thread goes on; `end` is called after it.
+ *
+ * Errors: BAD_ALLOCATOR; BAD_ARGUMENT for a number that is no hook. */
+millpond_status millpond_hook_remove(millpond_allocator *pond, uint64_t hook);
+
+/* Allocates as millpond_alloc does if the cache has the memory. If it has not, `*out` is NULL, which is no error. Asks the
+ * driver for no memory, releases none, and waits neither for the device nor for other threads that are short of memory;
+ * but under policy:paged it may map free memory side by side, and the stream may wait on the device.
+ *
+ * Errors: those of millpond_alloc. */
+millpond_status millpond_alloc_cached(millpond_allocator *pond, uint64_t bytes, millpond_stream stream, void **out);
+
+/* What would serve a request: a cached block; free memory, mapped side by side; new memory, at least for a part; nothing. */
+enum { MILLPOND_CACHED = 0, MILLPOND_GATHERED = 1, MILLPOND_NEW = 2, MILLPOND_NOTHING = 3 };
+
+/* What stands in the way of a request that nothing would serve: the limit, or what the device has left. */
+enum { MILLPOND_NO_BOUND = 0, MILLPOND_LIMIT = 1, MILLPOND_DEVICE = 2 };
+
+/* Whether a request would be served, and what it would take. */
+typedef struct millpond_fit {
+    int32_t served_by;       /* MILLPOND_CACHED and so on */
+    int32_t waits;           /* 1 if the host would wait for work that is not known to be over */
+    int32_t bound;           /* MILLPOND_NO_BOUND if it would be served */
+    int32_t reserved;        /* 0 */
+    uint64_t reserves_bytes; /* what would be reserved */
+    uint64_t releases_bytes; /* what would go back to the driver first */
+    uint64_t bound_bytes;    /* the limit, or what the device has left */
+    uint64_t short_bytes;    /* what is missing there */
+} millpond_fit;
+
+/* Forecasts a request and changes nothing: for programs that admit work by the memory that it takes. If something would
+ * serve it, and nothing else happens, millpond_alloc succeeds, and changes the reserved bytes by just what is told. If
+ * nothing would, it is OUT_OF_MEMORY, unless a hook makes room. What the driver gives may differ from what it reports as
+ * free. Takes under a microsecond if a cached block serves a large request, and else tens of microseconds and more, as
+ * the tables of blocks are copied.
+ *
+ * Errors: BAD_ALLOCATOR; BAD_ARGUMENT for an unknown stream; OUT_OF_MEMORY from 2^60 bytes; DEVICE_LOST; DRIVER. */
+millpond_status millpond_would_fit(millpond_allocator *pond, uint64_t bytes, millpond_stream stream, millpond_fit *out);
+
 /* ---- Statistics ------------------------------------------------------------------------------------------------- */
 
 /* The figures that programs look at most, in bytes. */

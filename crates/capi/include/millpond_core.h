@@ -459,6 +459,18 @@ typedef struct millpond_core_v1 {
     /* As millpond_poll. 0 for a device that was not used, which is not opened. Locks: the device, for a moment. Calls
      * `event`, within. Errors: BAD_ARGUMENT, DRIVER, DEVICE_LOST. */
     millpond_status (*poll)(int32_t device, uint64_t *released);
+
+    /* ---- Short of memory ---- */
+
+    /* Has a hook called before a request of a device is refused, as millpond_hook_add does: behind `free_memory`, which is
+     * asked first, and once for a request. The hook may call the table. Opens the device. Locks: nothing that is held
+     * while a hook is called. Errors: BAD_ARGUMENT, and those of millpond_create; `end` is not called then. */
+    millpond_status (*hook_add)(int32_t device, const millpond_hook *hook, uint64_t *out);
+    /* Removes a hook, as millpond_hook_remove does. Locks: as `hook_add`. Errors: BAD_ARGUMENT. */
+    millpond_status (*hook_remove)(int32_t device, uint64_t hook);
+    /* Forecasts a request in the default pool, as millpond_would_fit does. Opens the device. Locks: the device. Errors:
+     * those of millpond_would_fit and of millpond_create. */
+    millpond_status (*would_fit)(int32_t device, void *stream, uint64_t bytes, millpond_fit *out);
 } millpond_core_v1;
 
 /* Returns the table of a version, or NULL if the library does not have it. It is valid as long as the library is loaded.

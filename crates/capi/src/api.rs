@@ -285,6 +285,7 @@ pub unsafe extern "C" fn millpond_reset_totals(pond: *mut CAllocator) -> i32 {
 pub mod groups;
 pub mod peaks;
 pub mod pools;
+pub mod shortage;
 
 #[cfg(test)]
 mod tests;

@@ -14,6 +14,7 @@ mod places;
 mod pools;
 mod scopes;
 mod served;
+pub mod shortage;
 pub mod source;
 mod statistics;
 mod streams;

@@ -11,6 +11,7 @@ use crate::devices::{self, Name};
 use crate::places::{live_in, misplaced, place_within};
 use crate::pools::Pools;
 use crate::scopes::Scopes;
+use crate::shortage::Hooks;
 use crate::source::Supplier;
 use crate::streams::Streams;
 
@@ -40,6 +41,7 @@ pub(crate) struct Of<D: Device> {
     streams: Streams<D>,
     pub(crate) pools: Pools<D>,
     pub(crate) scopes: Scopes<D>,
+    pub(crate) hooks: Hooks,
     pub(crate) allocator: Allocator<D>,
     /// The number of the device.
     pub(crate) number: u32,
@@ -75,6 +77,7 @@ impl<D: Device> Of<D> {
             streams: Streams::new(),
             pools: Pools::new(),
             scopes: Scopes::new(),
+            hooks: Hooks::default(),
             allocator: allocator.build()?,
             number,
         })
@@ -88,6 +91,16 @@ impl<D: Device> Of<D> {
             return Ok(0);
         }
         self.enter(stream.allocate(bytes)?)
+    }
+
+    /// Allocates on a stream from the cache alone. Returns the address, which is 0 for 0 bytes and where the cache has
+    /// nothing for the request.
+    pub(crate) fn allocate_cached(&self, bytes: u64, native: u64) -> Result<u64, Failure> {
+        let stream = self.stream(native)?;
+        if bytes == 0 {
+            return Ok(0);
+        }
+        stream.allocate_cached(bytes)?.map_or(Ok(0), |buffer| self.enter(buffer))
     }
 
     /// Allocates on a stream in a pool. Returns the address, which is 0 for 0 bytes.
@@ -202,6 +215,7 @@ impl<D: Device> Of<D> {
     /// for the device.
     pub(crate) fn close(mut self) -> u64 {
         let mut live = 0;
+        self.hooks.clear();
         self.pools.clear();
         let allocator = &self.allocator;
         self.blocks.drain(|raw| {

@@ -24,6 +24,7 @@ mod share;
 #[cfg(not(unix))]
 #[path = "table/share_none.rs"]
 mod share;
+mod shortage;
 mod told;
 pub mod types;
 
@@ -34,6 +35,7 @@ pub use record::Recording;
 use types::{ABI, Block, Delta, GroupInfo, Host, Limits, Oom, Page, Pages, Place, Pool, Segment, Sink, Source, Stats};
 
 use crate::api;
+use crate::shortage::{CFit, CHook};
 use crate::statistics::Usage;
 
 /// `millpond_core_v1` of the header, in its order.
@@ -95,6 +97,9 @@ pub struct Core {
     pub peak_json: unsafe extern "C" fn(i32, u64, *mut *mut c_char) -> i32,
     pub peak_close: extern "C" fn(i32, u64) -> i32,
     pub poll: unsafe extern "C" fn(i32, *mut u64) -> i32,
+    pub hook_add: unsafe extern "C" fn(i32, *const CHook, *mut u64) -> i32,
+    pub hook_remove: extern "C" fn(i32, u64) -> i32,
+    pub would_fit: unsafe extern "C" fn(i32, *mut c_void, u64, *mut CFit) -> i32,
 }
 
 static TABLE: Core = Core {
@@ -153,6 +158,9 @@ static TABLE: Core = Core {
     peak_json: calls::peak_json,
     peak_close: calls::peak_close,
     poll: calls::poll,
+    hook_add: shortage::hook_add,
+    hook_remove: shortage::hook_remove,
+    would_fit: shortage::would_fit,
 };
 
 /// Returns the table of a version; null if there is none.

@@ -208,7 +208,7 @@ pub enum Error<E: BackendError> {
     /// once. Nothing was changed.
     #[error(
         "a hook that runs because the allocator is out of memory asked it for {requested} bytes that the cache does not \
-         serve at once; use `Stream::allocate_cached` there, or memory that was allocated before"
+         serve at once; there, ask the cache alone with `allocate_cached`, or use memory that was allocated before"
     )]
     InHook {
         /// The requested size, in bytes.

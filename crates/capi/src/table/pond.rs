@@ -1,6 +1,7 @@
 //! The allocator of one device, with its streams by handle.
 
-use millpond::{Allocator, Buffer, Error, RawBuffer, Stream};
+use millpond::hooks::{Answer, Shortage};
+use millpond::{Allocator, Error, RawBuffer, Stream};
 use millpond_backend::Backend;
 use millpond_cuda::Cuda;
 use millpond_sim::Sim;
@@ -14,6 +15,7 @@ use crate::code::Failure;
 use crate::device::Device;
 use crate::devices::{self, shares_pages};
 use crate::scopes::Scopes;
+use crate::shortage::Hooks;
 use crate::streams::Streams;
 
 /// The allocator of a device of any kind.
@@ -38,6 +40,7 @@ pub(super) struct Of<D: Device> {
     streams: Streams<Told<D>>,
     pub(super) pools: Pools<D>,
     pub(super) scopes: Scopes<Told<D>>,
+    pub(super) hooks: Hooks,
     pub(super) allocator: Allocator<Told<D>>,
     number: u32,
 }
@@ -62,13 +65,15 @@ impl<D: Device> Of<D> {
             Some(conf) => builder.conf(conf),
             None => builder.environment(),
         };
-        Ok(Self {
-            streams: Streams::new(),
-            pools: Pools::new(),
-            scopes: Scopes::new(),
-            allocator: builder.build()?,
-            number,
-        })
+        let allocator = builder.build()?;
+        // The host frees what it can do without before hooks of the program are called, and once for a request.
+        let freed = move |shortage: &Shortage<'_>| match shortage.attempt() == 1 && !shortage.report().rejected {
+            true if told::free_memory(number) => Answer::Retry,
+            _ => Answer::Pass,
+        };
+        allocator.on_out_of_memory(freed).keep();
+        let (streams, pools, scopes) = (Streams::new(), Pools::new(), Scopes::new());
+        Ok(Self { streams, pools, scopes, hooks: Hooks::default(), allocator, number })
     }
 
     /// Allocates on a stream.
@@ -90,7 +95,7 @@ impl<D: Device> Of<D> {
         }
         let buffer = match stream.allocate(bytes) {
             Ok(buffer) => buffer,
-            Err(error) => self.try_again(stream, bytes, error)?,
+            Err(error) => return Err(self.refused(error)),
         };
         live::enter(buffer, self.number)
     }
@@ -122,18 +127,9 @@ impl<D: Device> Of<D> {
         }
     }
 
-    /// Asks the host to free what it can do without, and allocates once more if that has helped.
+    /// Keeps the numbers of a request that was refused, and returns the failure that it is.
     #[cold]
-    fn try_again(&self, stream: &Stream<Told<D>>, bytes: u64, error: ErrorOf<D>) -> Result<Buffer<Told<D>>, Failure> {
-        let may_help = matches!(&error, Error::OutOfMemory(oom) if !oom.report().rejected);
-        let error = if may_help && told::free_memory(self.number) {
-            match stream.allocate(bytes) {
-                Ok(buffer) => return Ok(buffer),
-                Err(error) => error,
-            }
-        } else {
-            error
-        };
+    fn refused(&self, error: ErrorOf<D>) -> Failure {
         if let Error::OutOfMemory(oom) = &error {
             let report = oom.report();
             let numbers = Oom {
@@ -150,7 +146,7 @@ impl<D: Device> Of<D> {
             };
             remember(numbers, &oom.to_string());
         }
-        Err(error.into())
+        error.into()
     }
 
     /// Returns the number of the device.

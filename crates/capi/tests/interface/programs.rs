@@ -153,6 +153,14 @@ fn threads() {
     on_both("threads");
 }
 
+#[test]
+fn shortage() {
+    let program = watched("shortage", "shortage");
+    for (mut command, device) in [(on_sim(&program), "sim"), (on_cuda(&program), "cuda")] {
+        run(command.env("MILLPOND_TORCH_DEVICE", device));
+    }
+}
+
 /// Children of a process, which cannot use what it has made. Leaks are not looked for: they copy what their parent has.
 #[test]
 fn fork() {
@@ -252,6 +260,7 @@ fn no_driver_is_needed_until_a_gpu_is_asked_for() {
 /// A C compiler finds each type of the table as long as the library does.
 #[test]
 fn the_tables_types_have_the_headers_lengths() {
+    use millpond_capi::shortage;
     use millpond_capi::table::{Core, types};
     let lengths = [
         ("block", size_of::<types::Block>()),
@@ -272,8 +281,14 @@ fn the_tables_types_have_the_headers_lengths() {
         ("pages", size_of::<types::Pages>()),
         ("v1", size_of::<Core>()),
     ];
-    let asserts =
-        lengths.map(|(name, bytes)| format!("_Static_assert(sizeof(millpond_core_{name}) == {bytes}, \"{name}\");"));
+    let lengths = lengths.map(|(name, bytes)| (format!("core_{name}"), bytes)).into_iter();
+    let of_programs = [
+        ("shortage".to_owned(), size_of::<shortage::CShortage>()),
+        ("hook".to_owned(), size_of::<shortage::CHook>()),
+        ("fit".to_owned(), size_of::<shortage::CFit>()),
+    ];
+    let assert = |(name, bytes)| format!("_Static_assert(sizeof(millpond_{name}) == {bytes}, \"{name}\");");
+    let asserts: Vec<_> = lengths.chain(of_programs).map(assert).collect();
     let source = library().join("lengths.c");
     fs::write(&source, format!("#include \"millpond_core.h\"\n{}\n", asserts.join("\n"))).expect("a file");
     run(compiler(&source).arg("-fsyntax-only"));
