@@ -15,13 +15,14 @@ import operator
 import pathlib
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
-from millpond import _groups, _library, _peak, _pond, _record, _shim, _sleep
+from millpond import _groups, _library, _peak, _pond, _record, _shim, _shortage, _sleep
 from millpond._groups import Info
 from millpond._library import BadType, BadValue, Error
 from millpond._sleep import Group
+from millpond._shortage import Fit, Hook, Shortage
 
 if TYPE_CHECKING:
     import torch
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     Device: TypeAlias = int | str | torch.device
 
 __all__ = [
-    "Error", "Group", "Info", "conf", "disable", "enable", "group", "is_enabled", "memory_summary", "pause", "peak",
-    "poll", "record", "report", "resume", "snapshot", "stats",
+    "Error", "Fit", "Group", "Hook", "Info", "Shortage", "conf", "disable", "enable", "group", "is_enabled",
+    "memory_summary", "on_out_of_memory", "pause", "peak", "poll", "record", "report", "resume", "snapshot", "stats",
+    "would_fit",
 ]
 
 _lock = threading.Lock()
@@ -201,6 +203,40 @@ def snapshot() -> dict[str, Any]:
         "devices": [stats(device) for device in range(torch.cuda.device_count()) if _is_used(device)],
     }
     return taken
+
+
+def on_out_of_memory(hook: Callable[[Shortage], object], device: "Device | None" = None) -> Hook:
+    """Has a function called before a request of PyTorch's for memory of a device is refused.
+
+        def spill(shortage: millpond.torch.Shortage) -> bool:
+            return cache.drop(shortage.short_bytes)    # True: something was freed, so try again
+
+        hook = millpond.torch.on_out_of_memory(spill)
+        hook.remove()
+
+    It is called on the thread that allocates, and on several at once if several are short of memory. It may drop tensors
+    and call ``torch.cuda.empty_cache``. If what it returns is true the request is tried again; else the hooks that were
+    added after it are called, and then the request is refused. Each hook is asked 8 times at most. Tensors that it makes
+    itself must come from the cache: a request that the cache does not serve at once is a ``RuntimeError`` there. An
+    exception of the hook is printed, and counts as ``False``.
+
+    The observers of ``torch._C._cuda_attach_out_of_memory_observer``, and the error, come only when the request is
+    refused in the end. PyTorch's own callbacks that free memory come before the hooks. Opens the device.
+    """
+    return Hook(_device(device), hook)
+
+
+def would_fit(size: int, device: "Device | None" = None) -> Fit:
+    """Returns whether a request of ``size`` bytes on the current stream of a device would be served, and what it would
+    take: for programs that admit work by the memory that it needs. Changes nothing.
+
+    If it fits, and nothing else happens, the request succeeds. A tensor takes a request for its storage. What the driver
+    gives may differ from what it reports as free. Private pools, as of CUDA graphs, are not looked at.
+    """
+    number = _device(device)
+    import torch
+
+    return _shortage.would_fit(number, torch.cuda.current_stream(number).cuda_stream, size)
 
 
 def record(path: _record.Path, device: "Device | None" = None, **facts: object) -> _record.Recording:

@@ -22,6 +22,8 @@ class cuda:
     current_device = staticmethod(lambda: cuda.chosen)
     device_count = staticmethod(lambda: 3)
     get_device_name = staticmethod(lambda device: f"stand-in {device}")
+    class stream: cuda_stream = None
+    current_stream = staticmethod(lambda device: cuda.stream)
     class device:
         def __init__(self, idx): self.idx = idx
 class device:

@@ -45,6 +45,17 @@ def recordings(path: pathlib.Path) -> pathlib.Path:
     return millpond.torch.report("program.trace.zst", options=["--passes", "1"])
 
 
+def short_of_memory() -> list[int]:
+    def spill(shortage: millpond.torch.Shortage) -> bool:
+        return shortage.short_bytes > 0 and shortage.limit_bytes is not None and "memory" in shortage.text
+
+    hook: millpond.torch.Hook = millpond.torch.on_out_of_memory(spill)
+    hook.remove()
+    with millpond.torch.on_out_of_memory(lambda shortage: False, device="cuda:1"):
+        fit: millpond.torch.Fit = millpond.torch.would_fit(1 << 20, 0)
+    return [fit.short_bytes, fit.reserves_bytes, fit.releases_bytes, int(fit.fits), len(fit.served_by)]
+
+
 def switches() -> list[bool]:
     millpond.torch.enable("policy:classic")
     millpond.torch.enable(conf=None)
