@@ -89,7 +89,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let prefetched = stream.allocate_cached(20 * MIB)?;
     println!("the prefetch of 20 MiB {}", if prefetched.is_some() { "is made" } else { "has to wait" });
 
-    // With nothing left to spill, the request is refused as ever.
+    // With nothing left to spill, the request is refused.
     match stream.allocate(200 * MIB) {
         Ok(_) => println!("200 MiB fitted after all"),
         Err(error) => println!("{}", error.to_string().lines().next().unwrap_or_default()),

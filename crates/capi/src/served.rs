@@ -97,10 +97,8 @@ impl<D: Device> Of<D> {
     /// nothing for the request.
     pub(crate) fn allocate_cached(&self, bytes: u64, native: u64) -> Result<u64, Failure> {
         let stream = self.stream(native)?;
-        if bytes == 0 {
-            return Ok(0);
-        }
-        stream.allocate_cached(bytes)?.map_or(Ok(0), |buffer| self.enter(buffer))
+        let buffer = if bytes == 0 { None } else { stream.allocate_cached(bytes)? };
+        buffer.map_or(Ok(0), |buffer| self.enter(buffer))
     }
 
     /// Allocates on a stream in a pool. Returns the address, which is 0 for 0 bytes.

@@ -94,7 +94,7 @@ impl<B: Backend> State<B> {
         if hooks::is_in_hook_of(this) {
             return Err(Error::InHook { requested: want.requested });
         }
-        let plan = this.plan_for(lane, want, asked).after_miss(changes);
+        let plan = this.plan_for(lane, want, asked.stream).after_miss(changes);
         let plan = if this.hooks.is_any() { plan.appealing() } else { plan };
         let served = Self::serve(this, lane, want, plan, asked)?;
         Ok(served.unwrap_or_else(|| panic!("a plan for {want:?} ended without an answer")))
@@ -110,16 +110,16 @@ impl<B: Backend> State<B> {
         match this.find_hit(lane, want, asked)? {
             Ok(grant) => Ok(Some((grant, lane))),
             Err(changes) => {
-                let plan = this.plan_for(lane, *want, asked).after_miss(changes).cached_only();
+                let plan = this.plan_for(lane, *want, asked.stream).after_miss(changes).cached_only();
                 Self::serve(this, lane, *want, plan, asked)
             }
         }
     }
 
     /// Returns the plan for a request of a lane.
-    pub(crate) fn plan_for(&self, lane: &Lane<B>, want: Want, asked: &Asked) -> Plan {
+    pub(crate) fn plan_for(&self, lane: &Lane<B>, want: Want, stream: StreamId) -> Plan {
         let plan = Plan::allocate(lane.shard, want, self.clocks());
-        let plan = plan.for_stream(asked.stream).with_open_tick(lane.mark(&self.backend, asked.stream));
+        let plan = plan.for_stream(stream).with_open_tick(lane.mark(&self.backend, stream));
         if self.backend.caps().oversubscribes { plan.within_budget() } else { plan }
     }
 

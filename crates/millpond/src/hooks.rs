@@ -3,7 +3,6 @@
 //! The allocator asks a hook only when its policy has nothing left to try: everything that waits was waited for, and
 //! everything cached that could help was released. So a hook costs nothing while requests are served.
 
-use std::any::type_name;
 use std::cell::RefCell;
 use std::fmt;
 use std::ops::Deref;
@@ -94,7 +93,6 @@ impl fmt::Debug for Registration {
 type Hook = dyn Fn(&Shortage<'_>) -> Answer + Send + Sync;
 
 /// The hooks of an allocator, in the order of their registration.
-#[derive(Default)]
 pub(crate) struct Hooks {
     any: AtomicBool,
     inner: Mutex<Registered>,
@@ -107,6 +105,10 @@ struct Registered {
 }
 
 impl Hooks {
+    pub(crate) fn new() -> Self {
+        Self { any: AtomicBool::new(false), inner: Mutex::new(Registered::default()) }
+    }
+
     /// Returns whether there is a hook.
     pub(crate) fn is_any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
@@ -136,12 +138,6 @@ impl Hooks {
         let ended = std::mem::take(&mut self.inner.lock().all);
         self.any.store(false, Ordering::Relaxed);
         drop(ended);
-    }
-}
-
-impl fmt::Debug for Hooks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.inner.lock().all.len(), type_name::<Hook>())
     }
 }
 
@@ -228,7 +224,7 @@ impl<B: Backend> Allocator<B> {
     ///   hooks of its own.
     /// - Inside a hook, a request of the same allocator is served if the cache has a block at once. Otherwise it is the
     ///   error [`Error::InHook`](crate::Error::InHook), also with `allocate_prepared`. `allocate_cached` does more
-    ///   there. Frees, `empty_cache` and `trim` work as ever. A hook must not wait for another thread that requests
+    ///   there. Frees, `empty_cache` and `trim` work as always. A hook must not wait for another thread that requests
     ///   memory.
     /// - A hook that panics passes its panic to the caller of the request. Nothing is allocated, and the allocator stays
     ///   usable.
@@ -238,7 +234,7 @@ impl<B: Backend> Allocator<B> {
     /// that owns an [`Allocator`] or a [`Stream`](crate::Stream) is such a handle, so drop the registration, or have the
     /// hook own a `Weak` reference to the program's part that has it.
     ///
-    /// RMM's `failure_callback_resource_adaptor` does the same for one callback, which is asked again for as long as it
+    /// RMM's `failure_callback_resource_adaptor` asks one callback, again and again for as long as it
     /// returns true. PyTorch's `attach_out_of_memory_observer` is told of a refusal, and cannot prevent it; its
     /// `FreeMemoryCallback` may, and is asked before the driver is.
     ///

@@ -280,7 +280,7 @@ impl<B: Backend> State<B> {
             searches: CachePadded::new([AtomicU64::new(0), AtomicU64::new(0)]),
             waiters: AtomicUsize::new(0),
             sinks: Sinks::new(),
-            hooks: std::sync::Arc::default(),
+            hooks: std::sync::Arc::new(Hooks::new()),
             is_addressed: AtomicBool::new(false),
             #[cfg(not(loom))]
             later: Waiters::new(),

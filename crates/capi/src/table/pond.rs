@@ -67,9 +67,9 @@ impl<D: Device> Of<D> {
         };
         let allocator = builder.build()?;
         // The host frees what it can do without before hooks of the program are called, and once for a request.
-        let freed = move |shortage: &Shortage<'_>| match shortage.attempt() == 1 && !shortage.report().rejected {
-            true if told::free_memory(number) => Answer::Retry,
-            _ => Answer::Pass,
+        let freed = move |shortage: &Shortage<'_>| {
+            let may_help = shortage.attempt() == 1 && !shortage.report().rejected;
+            if may_help && told::free_memory(number) { Answer::Retry } else { Answer::Pass }
         };
         allocator.on_out_of_memory(freed).keep();
         let (streams, pools, scopes) = (Streams::new(), Pools::new(), Scopes::new());

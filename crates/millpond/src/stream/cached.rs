@@ -92,7 +92,6 @@ impl<B: Backend> Stream<B> {
     /// # Errors
     ///
     /// [`Error::TooLarge`] from 2^60 bytes; [`Error::Driver`] if a stream cannot be polled.
-    #[track_caller]
     pub fn would_fit(&self, bytes: u64) -> Result<Fit, Error<B::Error>> {
         if bytes == 0 {
             return Ok(Fit::AT_ONCE);
@@ -103,7 +102,7 @@ impl<B: Backend> Stream<B> {
         if state.is_plain() && self.lane.lock().shard.would_hit(&want, by) {
             return Ok(Fit::AT_ONCE);
         }
-        state.rehearse(&self.lane, want, &Asked { stream: self.id, site: Location::caller() })
+        state.rehearse(&self.lane, want, self.id)
     }
 }
 
@@ -114,14 +113,14 @@ impl<B: Backend> State<B> {
     }
 
     /// Returns what would become of a request of a lane.
-    fn rehearse(&self, lane: &Lane<B>, want: Want, asked: &Asked) -> Result<Fit, Error<B::Error>> {
-        let (all, asked_now, most) = {
+    fn rehearse(&self, lane: &Lane<B>, want: Want, stream: StreamId) -> Result<Fit, Error<B::Error>> {
+        let (all, behind, most) = {
             let coordinator = self.coordinator.lock();
             // A request asks as many before its plan begins.
             let most = if coordinator.asks_first() { Shard::BEHIND_MAX } else { usize::MAX };
             (coordinator.streams(), coordinator.streams_to_ask(lane.shard, &mut LockedShards(self)), most)
         };
-        let Outcome::Polled { streams: polled, time } = self.polled(&asked_now, most)? else {
+        let Outcome::Polled { streams: polled, time } = self.polled(&behind, most)? else {
             unreachable!("a poll says how far streams are")
         };
         let submitted = match self.backend.caps().closing {
@@ -129,7 +128,7 @@ impl<B: Backend> State<B> {
             Closing::Submit => all.into_iter().map(|stream| self.submitted(stream)).collect(),
         };
         let conditions = Conditions { polled, time, submitted, left: self.budget_left() };
-        let plan = self.plan_for(lane, want, asked);
+        let plan = self.plan_for(lane, want, stream);
         let coordinator = self.coordinator.lock();
         Ok(Fit::of(&coordinator.rehearse(plan, &conditions, &mut LockedShards(self))))
     }
