@@ -26,6 +26,8 @@ pub(crate) enum State {
     Away,
     /// Addresses of a window that nothing uses now. Pages are mapped there, and their memory is at home.
     Kept,
+    /// Addresses without memory into which the block in front of them grows: no other request is served there.
+    Reserved,
     /// Claimed by one plan while the driver works on it: in no index.
     Claimed,
     /// Not a block: an entry of the table that can be used again.

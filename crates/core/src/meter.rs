@@ -200,6 +200,21 @@ impl Meter {
         (short | oversize) && self.refill(side)
     }
 
+    /// Counts that a block that is handed out became longer by `size` bytes, and that the program asked for `requested`
+    /// more of it. `oversize` says that it counts as one from now on. Returns whether room ran out.
+    pub(crate) fn grow(&mut self, side: Side, size: u64, requested: u64, oversize: bool, split: SplitChange) -> bool {
+        let (size, requested) = (size as i64, requested as i64);
+        let totals = &mut self.totals[side.index()];
+        totals.granted.bytes += size;
+        totals.granted.requested += requested;
+        totals.oversize_granted += i64::from(oversize);
+        totals.book_split(split);
+        let credit = &mut self.credit[side.index()];
+        credit[BYTES] -= size.max(requested);
+        let short = spend_split(credit, split) | (credit[BYTES] < 0);
+        (short | oversize) && self.refill(side)
+    }
+
     /// Counts a block that the program freed. It stays active until its points are reached. Returns whether the shard
     /// has room now that it does not hold.
     #[inline]

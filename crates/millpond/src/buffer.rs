@@ -97,6 +97,18 @@ impl<B: Backend> Buffer<B> {
         &self.held
     }
 
+    /// Takes in that its block became longer, and that so many bytes of it are requested now.
+    pub(crate) fn has_grown(&mut self, grant: &Grant, requested: u64) {
+        (self.size, self.requested) = (grant.size, requested);
+        self.last_use = self.last_use.max(grant.last_use);
+    }
+
+    /// Returns a live block as a buffer, which frees it when it is dropped.
+    pub(crate) fn of_live(lane: LaneRef<B>, held: Held, extent: Extent, stream: StreamId, requested: u64) -> Self {
+        let Extent { slot, offset, bytes: size } = extent;
+        Self { lane, held, slot, stream, offset, size, requested, address: 0, last_use: LastUse::NEVER }
+    }
+
     /// Returns where its whole block lies in the lane.
     pub(crate) fn extent(&self) -> Extent {
         Extent { slot: self.slot, offset: self.offset, bytes: self.size }

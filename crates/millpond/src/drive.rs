@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use millpond_backend::{Backend, BackendError, ClassId, Closing, Fault, Point, Reuse, StreamId, Tick};
 use millpond_core::{
-    Coordinator, Denied, Grant, Outcome, PageCall, PageId, Place, Plan, Polled, Report, Requester, Shard, ShardId,
-    Shards, Slot, Step, Want,
+    Coordinator, Denied, Grant, NoRoom, Outcome, PageCall, PageId, Place, Plan, Polled, Report, Requester, Shard,
+    ShardId, Shards, Slot, Step, Want,
 };
 
 use crate::error::explain::{Explanation, Facts};
@@ -75,7 +75,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Returns the tick up to which memory freed on a stream may be handed out there again.
-    fn usable(&self, lane: &Lane<B>, stream: StreamId) -> Result<Tick, Error<B::Error>> {
+    pub(crate) fn usable(&self, lane: &Lane<B>, stream: StreamId) -> Result<Tick, Error<B::Error>> {
         match self.reuse {
             Reuse::InOrder => Ok(Tick(u64::MAX)),
             Reuse::AfterSubmit => Ok(Tick(lane.mark(&self.backend, stream).0.saturating_sub(1))),
@@ -154,8 +154,8 @@ impl<B: Backend> State<B> {
                 Ok(Some((grant, lender)))
             }
             Ending::Denied(Denied::Closed(group)) => Err(this.paused(group)),
-            Ending::Denied(denied) => panic!("a plan for {want:?} ended with {denied:?}"),
             Ending::Done => Ok(None),
+            ending => panic!("a plan for {want:?} ended with {ending:?}"),
         }
     }
 
@@ -191,6 +191,8 @@ pub(crate) enum Ending {
     Lent(ShardId, Grant),
     /// Without effect, because of a group.
     Denied(Denied),
+    /// With no room for a block to become longer.
+    Stuck(NoRoom),
     /// Without a block, because the plan was not for one.
     Done,
 }
@@ -247,7 +249,11 @@ impl<B: Backend> State<B> {
     }
 
     /// Runs a plan to its end, for a request if there is one.
-    fn run_for(&self, plan: &mut Plan, asked: Option<&(ShardId, Want, Asked)>) -> Result<Ending, Error<B::Error>> {
+    pub(crate) fn run_for(
+        &self,
+        plan: &mut Plan,
+        asked: Option<&(ShardId, Want, Asked)>,
+    ) -> Result<Ending, Error<B::Error>> {
         let mut running = Running { state: self, plan, ended: false };
         let (mut failure, mut panic) = (None, None);
         let mut appeals = None;
@@ -257,7 +263,8 @@ impl<B: Backend> State<B> {
             running.ended = step.is_end();
             self.sinks.step(&step);
             let performed = match step {
-                Step::Grant(grant) => return Ok(Ending::Granted(grant)),
+                Step::Grant(grant) | Step::Grown(grant) => return Ok(Ending::Granted(grant)),
+                Step::Stuck(why) => return Ok(Ending::Stuck(why)),
                 Step::Lend { lender, grant } => return Ok(Ending::Lent(lender, grant)),
                 // After a failure the plan has put everything back.
                 Step::Done => match panic {
@@ -422,13 +429,13 @@ impl<B: Backend> State<B> {
             }
             Step::Grant(_)
             | Step::Lend { .. }
+            | Step::Grown(_)
+            | Step::Stuck(_)
             | Step::Refuse(_)
             | Step::Denied(_)
             | Step::Done
             | Step::Appeal(_)
-            | Step::Pause { .. } => {
-                unreachable!("handled by the loop")
-            }
+            | Step::Pause { .. } => unreachable!("handled by the loop"),
         }
     }
 

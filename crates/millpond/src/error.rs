@@ -4,7 +4,7 @@ use std::fmt;
 
 use millpond_backend::{BackendError, Fault, Point, StreamId, Tick};
 use millpond_core::settings::SettingError;
-use millpond_core::{Obstacle, PoolId, Report};
+use millpond_core::{NoRoom, Obstacle, PoolId, Report};
 
 use crate::conf::ConfError;
 use crate::text::format_bytes;
@@ -32,6 +32,8 @@ pub enum ErrorKind {
     Unsupported,
     /// The device is still at work: wait or submit, then call again.
     NotReady,
+    /// A buffer cannot grow at its place: copy what it has to a longer one.
+    NoRoom,
     /// There is no such device, or it does not open: for programs that open devices by name, with `millpond-any`.
     NoDevice,
     /// The driver failed in another way.
@@ -180,6 +182,19 @@ pub enum Error<E: BackendError> {
         /// The requested size of the buffer, in bytes.
         len: u64,
     },
+    /// A buffer that cannot grow at its place. Nothing has changed.
+    #[error(
+        "a buffer of {len} bytes cannot grow by {bytes}: {why}; reserve a capacity for it with \
+         `Stream::allocate_growable`, or allocate a longer one and copy"
+    )]
+    NoRoom {
+        /// The requested size of the buffer, in bytes.
+        len: u64,
+        /// The bytes by which it was to grow.
+        bytes: u64,
+        /// What is in the way.
+        why: NoRoom,
+    },
     /// A range, a cast or a number of elements that does not fit the buffer.
     #[error(transparent)]
     View(#[from] ViewError),
@@ -247,6 +262,7 @@ impl<E: BackendError> Error<E> {
             (_, Fault::Lost) => ErrorKind::Lost,
             (Error::Driver { .. }, _) => ErrorKind::Driver,
             (Error::Unsupported { .. }, _) => ErrorKind::Unsupported,
+            (Error::NoRoom { .. }, _) => ErrorKind::NoRoom,
             (Error::InUse { .. } | Error::NotReached { .. } | Error::NotPaused(_), _) => ErrorKind::NotReady,
             _ => ErrorKind::Input,
         }

@@ -35,6 +35,19 @@ pub enum Event {
         /// The size of the block, in bytes.
         size: u64,
     },
+    /// A block that is handed out became longer at its place ([`Buffer::grow`](crate::Buffer::grow)).
+    Grow {
+        /// The stream of the block.
+        stream: StreamId,
+        /// By how many bytes it was requested to grow.
+        requested: u64,
+        /// The segment.
+        segment: SegmentId,
+        /// The offset in the segment, in bytes.
+        offset: u64,
+        /// The size of the block now, in bytes.
+        size: u64,
+    },
     /// A block is about to be freed.
     Free {
         /// The segment.
@@ -229,9 +242,9 @@ fn remove<S: Sink>(sinks: &mut Vec<Box<dyn Sink>>) -> Option<S> {
 /// hook answers is the program's.
 fn name_of(step: &Step) -> Option<(&'static str, u64)> {
     Some(match step {
-        Step::Grant(_) | Step::Lend { .. } | Step::Appeal(_) | Step::Poll(_) | Step::Budget | Step::Pause { .. } => {
-            return None;
-        }
+        Step::Grant(_) | Step::Lend { .. } | Step::Grown(_) | Step::Appeal(_) => return None,
+        Step::Poll(_) | Step::Budget | Step::Pause { .. } => return None,
+        Step::Stuck(_) => ("stuck", 0),
         Step::Refuse(report) => ("refuse", report.tried_bytes),
         Step::Denied(_) => ("deny", 0),
         Step::Done => ("done", 0),

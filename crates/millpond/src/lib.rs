@@ -15,6 +15,7 @@ mod fit;
 mod frees;
 mod idle;
 pub mod hooks;
+mod grow;
 mod lane;
 mod latch;
 #[cfg(not(loom))]
@@ -63,8 +64,8 @@ pub use millpond_backend as backend;
 pub use millpond_core::stats;
 pub use millpond_core::stats::{IdleStats, MemoryStats, PageStats, PinnedBy, PoolStats, Sharing, SlackStats};
 pub use millpond_core::{
-    BlockState, BlockView, Checkpoint, FreeRange, Obstacle, Pin, PoolId, Relief, Report, SegmentId, SegmentView, Side,
-    WasteLedger, settings,
+    BlockState, BlockView, Checkpoint, FreeRange, NoRoom, Obstacle, Pin, PoolId, Relief, Report, SegmentId,
+    SegmentView, Side, WasteLedger, settings,
 };
 #[cfg(feature = "plant")]
 pub use millpond_core::{looks, plant};

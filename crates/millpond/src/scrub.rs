@@ -33,7 +33,16 @@ impl<B: Backend> State<B> {
         if self.backend.caps().class(self.class).kind == ClassKind::Host {
             return self.scrub_by_host(buffer);
         }
-        let block = buffer.extent();
+        self.scrub_part(buffer, buffer.extent())
+    }
+
+    /// Does that for a part of a block that was added to it, in the device's own memory.
+    ///
+    /// # Errors
+    ///
+    /// Returns the driver's error, after which the part must not be handed out.
+    #[cold]
+    pub(crate) fn scrub_part(&self, buffer: &mut Buffer<B>, block: Extent) -> Result<(), Error<B::Error>> {
         let parts = buffer.lane().lock().shard.to_scrub(block, buffer.stream());
         if parts.is_empty() {
             return Ok(());

@@ -17,6 +17,9 @@ pub(crate) struct Building {
     streams: u32,
     /// The numbers of the live blocks.
     blocks: HashMap<Place, u32>,
+    /// The numbers of what live blocks have grown by. The trace format has no growth: each is a block of its own, which
+    /// is used and freed with the first one.
+    grown: HashMap<Place, Vec<u32>>,
     points: HashMap<Point, u32>,
     allocations: u32,
     details: Details,
@@ -49,6 +52,20 @@ impl Building {
         self.blocks.insert(place, id);
     }
 
+    /// Adds the growth of a block; nothing for a block that is not known.
+    pub(crate) fn grow(&mut self, place: Place, bytes: u64, stream: StreamId) {
+        if self.blocks.contains_key(&place) {
+            let id = self.allocate_nowhere(bytes, stream);
+            self.grown.entry(place).or_default().push(id);
+        }
+    }
+
+    /// Returns the numbers of a block and of what it has grown by; none for a block that is not known.
+    fn numbers(&self, place: Place) -> Vec<u32> {
+        let grown = self.grown.get(&place).into_iter().flatten();
+        self.blocks.get(&place).into_iter().chain(grown).copied().collect()
+    }
+
     fn allocate_nowhere(&mut self, bytes: u64, stream: StreamId) -> u32 {
         let id = self.allocations;
         self.allocations += 1;
@@ -64,21 +81,23 @@ impl Building {
 
     /// Adds a free; nothing for a block that is not known.
     pub(crate) fn free(&mut self, place: Place) {
-        if let Some(id) = self.blocks.remove(&place) {
+        for id in self.numbers(place) {
             self.push(Event::Free { id });
         }
+        self.blocks.remove(&place);
+        self.grown.remove(&place);
     }
 
     /// Adds a use on another stream; nothing for a block that is not known.
     pub(crate) fn used_on(&mut self, place: Place, stream: StreamId) {
-        if let Some(&id) = self.blocks.get(&place) {
+        for id in self.numbers(place) {
             self.push_on(stream, Event::Use { id, stream: stream.0 });
         }
     }
 
     /// Adds a use until a point; nothing for a block that is not known.
     pub(crate) fn used_until(&mut self, place: Place, point: Point) {
-        if let Some(&id) = self.blocks.get(&place) {
+        for id in self.numbers(place) {
             let point = self.point(point);
             self.push(Event::Until { id, point });
         }

@@ -14,6 +14,8 @@ use crate::building::Building;
 /// The trace has the time of each event, and the [tag](millpond::tag()) under which the program allocated. A trace of a
 /// [history](crate::trace_of) also has the place in the program.
 ///
+/// What a buffer [grows](millpond::Buffer::grow) by is another allocation there, which is freed with the buffer.
+///
 /// Costs 40 bytes of host memory for each event and some more for each live block, a look at the clock, and a lock that
 /// all streams of the allocator share.
 pub struct Recorder {
@@ -51,6 +53,9 @@ impl Sink for Recorder {
             Told::Grant { stream, requested, segment, offset, .. } => {
                 building.allocate((segment, offset), requested, stream);
             }
+            Told::Grow { stream, requested, segment, offset, .. } => {
+                building.grow((segment, offset), requested, stream);
+            }
             Told::Free { segment, offset } => building.free((segment, offset)),
             Told::Use { segment, offset, stream } => building.used_on((segment, offset), stream),
             Told::Mark { point } => drop(building.point(point)),
@@ -62,8 +67,8 @@ impl Sink for Recorder {
     }
 }
 
-/// A log of decisions, so that runs can be compared: the events [`Grant`](Told::Grant), [`Free`](Told::Free) and
-/// [`Step`](Told::Step), which do not depend on the device's time. The same trace gives the same ones on every device
+/// A log of decisions, so that runs can be compared: the events [`Grant`](Told::Grant), [`Grow`](Told::Grow),
+/// [`Free`](Told::Free) and [`Step`](Told::Step), which do not depend on the device's time. The same trace gives the same ones on every device
 /// that reuses in order.
 ///
 /// Takes 40 bytes of host memory for each decision.
@@ -84,7 +89,7 @@ impl DecisionLog {
 
 impl Sink for DecisionLog {
     fn event(&mut self, event: &Told) {
-        if matches!(event, Told::Grant { .. } | Told::Free { .. } | Told::Step { .. }) {
+        if matches!(event, Told::Grant { .. } | Told::Grow { .. } | Told::Free { .. } | Told::Step { .. }) {
             self.0.push(*event);
         }
     }

@@ -266,7 +266,7 @@ impl Coordinator {
                     State::Free | State::Kept => {}
                     State::Pending => has_pending = true,
                     State::Claimed => return Err(Obstacle::Busy),
-                    State::Unmapped | State::Vacant => return Err(Obstacle::Gone { bytes }),
+                    State::Unmapped | State::Reserved | State::Vacant => return Err(Obstacle::Gone { bytes }),
                     // The program holds it, or it is memory of a window.
                     State::Live | State::Away | State::PutOff if leaving.contains(&block) => {}
                     State::Live | State::Away | State::PutOff if waiting.contains(&block) => has_pending = true,

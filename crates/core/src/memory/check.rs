@@ -53,7 +53,9 @@ impl Memory {
             match block.state {
                 State::Claimed | State::Vacant => {}
                 State::Kept => assert!(block.last_use.is_never(), "{}: kept and used: {block:?}", segment.id),
-                State::Unmapped => assert_eq!(mapped, 0, "{}: unmapped and backed: {block:?}", segment.id),
+                State::Unmapped | State::Reserved => {
+                    assert_eq!(mapped, 0, "{}: unmapped and backed: {block:?}", segment.id);
+                }
                 State::Live | State::Pending | State::Free | State::PutOff | State::Away => {
                     assert_eq!(mapped, block.size, "{}: backed bytes of {block:?}", segment.id);
                 }
@@ -84,11 +86,14 @@ impl Memory {
             if let Some(before) = prev.some() {
                 let before = &self.blocks[before];
                 let alike = (before.state, before.side) == (block.state, block.side);
-                let joinable = alike && matches!(block.state, State::Free | State::Unmapped);
-                let joinable = joinable && (block.state == State::Unmapped || self.is_within_slab(id));
+                let joinable = alike && matches!(block.state, State::Free | State::Unmapped | State::Reserved);
+                let joinable = joinable && (block.state != State::Free || self.is_within_slab(id));
                 assert!(!joinable, "{}: {before:?} and {block:?} are not joined", segment.id);
             }
-            if block.state == State::Unmapped {
+            if block.state == State::Reserved {
+                self.check_reserved(id);
+            }
+            if matches!(block.state, State::Unmapped | State::Reserved) {
                 let page = self.segments[block.slot].mappings.over(block.offset, block.end()).next();
                 assert!(segment.is_expandable() && page.is_none(), "unmapped, with {page:?}: {block:?}");
             }

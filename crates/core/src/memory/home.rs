@@ -21,7 +21,7 @@ pub(crate) struct Growth {
     /// The free block in front of the addresses, if there is one.
     pub(crate) before: Option<Tile>,
     /// The block of addresses without memory.
-    hole: BlockId,
+    pub(super) hole: BlockId,
     pub(crate) slot: Slot,
     /// Where the new pages begin.
     pub(crate) begin: u64,
@@ -29,6 +29,11 @@ pub(crate) struct Growth {
     pub(crate) missing: u64,
     /// Where the addresses end.
     pub(crate) limit: u64,
+    /// The state of the addresses: those of a growable block are reserved.
+    pub(super) from: State,
+    /// For a new growable block, the bytes of addresses after these that are reserved for it. Its addresses may begin
+    /// anywhere in the block of addresses.
+    pub(super) keeps: Option<u64>,
 }
 
 /// What a plan has claimed to let a home grow.
@@ -36,6 +41,8 @@ pub(crate) struct Growth {
 pub(crate) struct Ground {
     pub(crate) before: Option<Claimed>,
     pub(crate) gap: BlockId,
+    /// Whether the addresses are reserved for the block in front of them.
+    pub(crate) is_reserved: bool,
 }
 
 impl Memory {
@@ -71,7 +78,8 @@ impl Memory {
             let missing = bytes.saturating_sub(before.map_or(0, |tile| tile.end - tile.begin));
             let (slot, begin, limit) = (block.slot, block.offset, block.end());
             let fits = missing.next_multiple_of(self.rules.slab) <= block.size;
-            fits.then_some(Growth { before, hole, slot, begin, missing, limit })
+            let from = State::Unmapped;
+            fits.then_some(Growth { before, hole, slot, begin, missing, limit, from, keeps: None })
         })
     }
 
@@ -79,8 +87,11 @@ impl Memory {
     /// with nothing claimed, if another thread has changed it meanwhile.
     pub(crate) fn claim_growth(&mut self, growth: &Growth, bytes: u64) -> Option<Ground> {
         let hole = &self.blocks[growth.hole];
-        let stands = (hole.state, hole.slot, hole.offset) == (State::Unmapped, growth.slot, growth.begin)
-            && hole.size >= bytes
+        let end = growth.begin + bytes + growth.keeps.unwrap_or(0);
+        let begins = hole.offset == growth.begin || (growth.keeps.is_some() && hole.offset < growth.begin);
+        let stands = (hole.state, hole.slot) == (growth.from, growth.slot)
+            && begins
+            && end <= hole.end()
             && growth.before.is_none_or(|tile| {
                 let block = &self.blocks[tile.block];
                 (block.state, block.slot, block.offset, block.end()) == (State::Free, tile.slot, tile.begin, tile.end)
@@ -92,8 +103,12 @@ impl Memory {
             self.claim(tile.block);
             self.claimed(tile.block)
         });
-        let gap = self.claim_hole(growth.hole, growth.begin, growth.begin + bytes);
-        Some(Ground { before, gap })
+        let gap = match growth.from {
+            State::Reserved => self.claim_reserved(growth.hole, bytes),
+            _ => self.claim_hole(growth.hole, growth.begin, end),
+        };
+        self.reserve_after(gap, bytes);
+        Some(Ground { before, gap, is_reserved: growth.from == State::Reserved })
     }
 
     /// Notes that claimed memory is in use through a window from now on.

@@ -12,6 +12,7 @@ mod foreign;
 mod guards;
 pub(crate) mod home;
 mod join;
+mod longer;
 mod seen;
 mod windows;
 
@@ -34,6 +35,8 @@ pub(crate) use foreign::Owners;
 pub(crate) use guards::Guards;
 pub use guards::Requester;
 pub(crate) use home::{Ground, Growth};
+pub use longer::NoRoom;
+pub(crate) use longer::Room;
 pub(crate) use seen::BEHIND_MAX;
 pub(crate) use windows::{Panes, TakenOut, Vacant};
 

@@ -20,10 +20,10 @@ use super::taker::{Stretch, Taker, Tiles, When};
 use crate::block::LastUse;
 use crate::books::{Addresses, PageCall, Part, Points, WindowPart};
 use crate::coordinator::Shards;
-use crate::ids::{BlockId, PageId, Place, ShardId, Side, Slot};
-use crate::memory::{Claimed, Ground, Growth, Vacant};
+use crate::ids::{BlockId, PageId, Place, PoolId, ShardId, Side, Slot};
+use crate::memory::{Claimed, Ground, Growth, NoRoom, Vacant};
 use crate::segment::Role;
-use crate::shard::{Grant, NewUser};
+use crate::shard::{Grant, Longer, NewUser};
 use crate::size::Want;
 
 /// What a plan has claimed to serve its request.
@@ -62,6 +62,10 @@ pub(crate) enum Way {
     End(Vec<PageCall>),
     /// Pages would be created, and what the device's budget leaves has to be asked for first.
     Budget,
+    /// Idle memory goes back first, of one pool or of all, until this number of bytes are reserved.
+    GiveBack { down_to: u64, of: Option<PoolId> },
+    /// There is no room for a block to become longer.
+    Stuck(NoRoom),
 }
 
 /// Where the block will be.
@@ -75,6 +79,9 @@ pub(crate) enum Target {
     Kept(BlockId),
     /// In a window that is made or lengthened.
     Window(Making),
+    /// Directly after this block, which becomes longer by it, in free memory or in what the home has grown by. The
+    /// program has asked for this number of bytes of it then.
+    After(BlockId, u64),
 }
 
 /// A window that is made or lengthened.
@@ -355,12 +362,36 @@ impl Pager<'_> {
         let grant = match job.target {
             Target::Home => {
                 let Some(Grown { ground, pages, .. }) = job.growth else { panic!("{want:?} gets nothing at home") };
-                let is_used = pages.iter().any(|new| new.is_spare);
-                let from = if is_used { LastUse::at(Tick::ZERO) } else { LastUse::NEVER };
+                let from = first_use_of(&pages);
                 let before = last_use_of(ground.before.as_slice(), job.covered, stream);
                 self.shards.with(shard, |shard| {
                     shard.memory.set_last_use(ground.gap, from);
-                    shard.serve_growth(ground, &want, clock, NewUser { stream, last_use: from.max(before) })
+                    let grant =
+                        shard.serve_growth(ground, &want, clock, NewUser { stream, last_use: from.max(before) });
+                    shard.mark_growable(grant.block);
+                    grant
+                })
+            }
+            Target::After(block, requested) => {
+                let (ground, from) = match job.growth {
+                    Some(Grown { ground, pages, .. }) => (Some(ground), first_use_of(&pages)),
+                    None => (None, LastUse::NEVER),
+                };
+                let before = ground.as_ref().and_then(|ground| ground.before.clone());
+                let last_use = last_use_of(before.as_slice(), job.covered, stream).max(last_use).max(from);
+                self.shards.with(shard, |shard| {
+                    let free = before.or_else(|| job.pieces.pop()).map(|free| free.block);
+                    let gap = ground.map(|ground| {
+                        shard.memory.set_last_use(ground.gap, from);
+                        ground.gap
+                    });
+                    let part = match (free, gap) {
+                        (Some(free), Some(gap)) => shard.memory.absorb(free, gap),
+                        (Some(part), None) | (None, Some(part)) => part,
+                        (None, None) => panic!("block {} grows by nothing", block.0),
+                    };
+                    let longer = Longer { part, bytes: want.rounded, requested };
+                    shard.lengthen(block, &longer, clock, NewUser { stream, last_use })
                 })
             }
             Target::Free(side) => {
@@ -425,11 +456,13 @@ impl Pager<'_> {
             self.shards.with(shard, |shard| shard.memory.give_back(piece, clocks));
         }
         match job.target {
-            Target::Home | Target::Free(_) => {}
+            Target::Home | Target::Free(_) | Target::After(..) => {}
             Target::Kept(run) => self.shards.with(shard, |shard| shard.panes.unclaim_run(&mut shard.memory, run)),
             Target::Window(making) => self.unmake(shard, making),
         }
         if let Some(Grown { ground, pages, .. }) = job.growth {
+            // Those that were taken back are gone.
+            let pages: Vec<_> = pages.into_iter().filter(|new| self.core.pages.get(new.page).is_some()).collect();
             let arrived = pages.iter().take_while(|new| self.core.pages[new.page].home.is_some());
             let backed = arrived.map(|new| new.bytes).sum();
             for new in &pages {
@@ -442,6 +475,12 @@ impl Pager<'_> {
             }
             self.shards.with(shard, |s| {
                 ground.before.into_iter().for_each(|before| s.memory.give_back(before, clocks));
+                if ground.is_reserved {
+                    assert_eq!(backed, 0, "pages stay where addresses are reserved for another block");
+                    return s.memory.reserve_again(ground.gap);
+                }
+                // A growable block that is not handed out needs no addresses.
+                s.memory.unreserve(ground.gap);
                 s.memory.keep_backed(ground.gap, backed, LastUse::NEVER, clocks);
             });
         }
@@ -469,6 +508,13 @@ impl Pager<'_> {
         }
     }
 
+    /// Returns the calls that unmap and release the new pages of a job that have arrived, the last one first.
+    pub(crate) fn calls_to_take_back(&mut self, job: &Job) -> Vec<PageCall> {
+        let pages = job.growth.iter().flat_map(|grown| &grown.pages).rev().map(|new| new.page);
+        let arrived: Vec<_> = pages.filter(|&page| self.core.pages[page].home.is_some()).collect();
+        arrived.into_iter().flat_map(|page| self.calls_to_release(page)).collect()
+    }
+
     /// Gives up the job of a plan that ends early, or begins again.
     pub(crate) fn give_up(&mut self, mut job: Job) {
         self.core.headroom.end_ask(core::mem::take(&mut job.created));
@@ -484,6 +530,11 @@ fn last_use_of(pieces: &[Claimed], covered: Tick, stream: StreamId) -> LastUse {
         piece.points.iter().map(behind).fold(least, LastUse::max)
     };
     pieces.iter().map(used).max().unwrap_or(LastUse::NEVER)
+}
+
+/// Returns the last use of new pages: those that were spare may have been used before.
+fn first_use_of(pages: &[New]) -> LastUse {
+    if pages.iter().any(|new| new.is_spare) { LastUse::at(Tick::ZERO) } else { LastUse::NEVER }
 }
 
 /// Notes that claimed memory is in use through a window.

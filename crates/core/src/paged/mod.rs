@@ -8,6 +8,7 @@
 //! created before anything else, and how large its pages are, is the [governor's](crate::governor).
 
 mod gather;
+mod grow;
 mod idle;
 mod job;
 mod kept;
@@ -17,6 +18,7 @@ mod ways;
 use crate::books::Points;
 use crate::coordinator::{Coordinator, Shards};
 
+pub use grow::Growable;
 pub(crate) use job::{Job, Way};
 pub(crate) use taker::Taker;
 
@@ -61,6 +63,8 @@ pub(crate) struct Lacks {
     pub(crate) homes: bool,
     /// What the device's budget leaves, which has to be asked for before anything is created.
     pub(crate) budget: bool,
+    /// Idle memory that goes back before a growable block gets new pages.
+    pub(crate) idle: bool,
 }
 
 impl Knows {
@@ -102,7 +106,7 @@ mod tests {
 
     #[test]
     fn beyond_the_budget_a_plan_tries_new_pages_again() {
-        let lacks = Lacks { new_pages: true, waits: true, windows: true, homes: true, budget: true };
+        let lacks = Lacks { new_pages: true, waits: true, windows: true, homes: true, budget: true, idle: true };
         let waited = Points::from_iter([Point { stream: StreamId(0), tick: Tick(1) }]);
         let mut knows = Knows { times: Times::Seen, lacks, waited };
         knows.begin_again();

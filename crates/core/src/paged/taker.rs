@@ -11,6 +11,7 @@ use crate::coordinator::Coordinator;
 use crate::ids::{Place, ShardId, Side};
 use crate::looks;
 use crate::memory::{Requester, Tile};
+use crate::plan::Placing;
 use crate::shard::Shard;
 use crate::size::Want;
 
@@ -32,6 +33,8 @@ pub(crate) struct Taker {
     pub(crate) by: Requester,
     /// What it requests.
     pub(crate) want: Want,
+    /// Where that has to lie.
+    pub(crate) placing: Placing,
     /// The counts of searches on the small and the large side when the request came.
     pub(crate) clocks: [u64; 2],
     /// What it has to do without.

@@ -30,6 +30,7 @@ use crate::books::{Addresses, Paging};
 use crate::governor::{Creation, Situation, created};
 use crate::ids::{ShardId, Side};
 use crate::memory::Tile;
+use crate::plan::Placing;
 use crate::size::{Want, exact_segment};
 
 /// The number of times that the addresses of a home may be as many as the device has bytes.
@@ -48,6 +49,11 @@ impl Pager<'_> {
     /// Takes the first way that serves the request, where `room` bytes may be created.
     pub(crate) fn first_way(&mut self, taker: Taker, room: u64) -> Option<Way> {
         let Taker { shard, want, by, .. } = taker;
+        match taker.placing {
+            Placing::Anywhere => {}
+            Placing::Growable(capacity) => return self.growable_way(taker, room, capacity),
+            Placing::After(block, requested) => return self.after_way(taker, room, block, requested),
+        }
         if taker.lacks.homes {
             let clock = taker.clock();
             if let Some(grant) = self.shards.with(shard, |shard| shard.take_in_segment(&want, clock, by)) {
@@ -306,6 +312,7 @@ impl Pager<'_> {
         let has_spare = self.core.pages.spare().next().is_some();
         let in_pages = || self.core.pages.iter().map(|(_, page)| page.bytes).sum::<u64>();
         same_pool
+            && taker.placing == Placing::Anywhere
             && !has_spare
             && in_pages() == self.core.reserved_bytes()
             && self.has_windows()

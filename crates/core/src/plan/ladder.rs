@@ -111,6 +111,9 @@ impl Run<'_> {
     /// Takes a free block for the request, if its shard has one.
     pub(crate) fn find(&mut self) -> Option<Grant> {
         let Goal::Allocate(Allocation { shard, want }) = self.plan.request.goal else { return None };
+        if !self.plan.request.is_anywhere() {
+            return None;
+        }
         let (clock, by) = (self.plan.request.clock(), self.requester_of());
         if self.core.facts.reuse != Reuse::InOrder {
             // Blocks that settled in the shard may have used up its room for peaks: that is why the request came here.
@@ -124,7 +127,7 @@ impl Run<'_> {
     /// PyTorch's `try_mempool_fallback`. The block stays one of that pool.
     pub(crate) fn find_in_other_pools(&mut self) -> Option<Turned> {
         let Allocation { shard, want } = self.plan.request.allocation();
-        if self.core.pool_of(shard) != PoolId::DEFAULT {
+        if self.core.pool_of(shard) != PoolId::DEFAULT || !self.plan.request.is_anywhere() {
             return None;
         }
         let allowing: Vec<_> = self.core.pools.private().filter(|&pool| self.core.pools.may_lend(pool)).collect();

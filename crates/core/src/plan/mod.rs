@@ -18,7 +18,7 @@ use millpond_backend::{StreamId, Tick};
 use phase::Phase;
 
 use crate::books::Standing;
-use crate::ids::{GroupId, PoolId, ShardId};
+use crate::ids::{BlockId, GroupId, PoolId, ShardId};
 use crate::size::Want;
 
 pub use crate::books::{PageCall, Polled};
@@ -72,6 +72,8 @@ pub(crate) struct Request {
     pub(crate) missed_at: Option<u64>,
     /// How much the device's budget allows until nothing else serves the request.
     pub(crate) allowance: Allowance,
+    /// Where its memory has to lie.
+    pub(crate) placing: Placing,
     /// Whether the driver has refused whole pages of an expandable segment: no more than what is missing is mapped.
     pub(crate) is_short: bool,
     /// Whether the budget is asked for before anything is created.
@@ -104,7 +106,23 @@ impl Allowance {
     }
 }
 
+/// Where the memory of a request has to lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Placing {
+    /// Anywhere.
+    Anywhere,
+    /// At home, in pages of its own, with addresses after it for this number of bytes in all.
+    Growable(u64),
+    /// Directly after this block, which becomes longer by it. The program has asked for this number of bytes of it then.
+    After(BlockId, u64),
+}
+
 impl Request {
+    /// Returns whether free memory anywhere serves it.
+    pub(crate) fn is_anywhere(&self) -> bool {
+        self.placing == Placing::Anywhere
+    }
+
     /// Returns the request that the plan is to serve.
     ///
     /// # Panics
@@ -161,6 +179,7 @@ impl Plan {
             open: Tick::ZERO,
             missed_at: None,
             allowance: Allowance::Any,
+            placing: Placing::Anywhere,
             is_short: false,
             is_budgeted: false,
             appeals: false,
@@ -223,6 +242,21 @@ impl Plan {
     /// Has the plan ask the program ([`Step::Appeal`]) before it refuses the request.
     pub fn appealing(mut self) -> Self {
         self.request.appeals = true;
+        self
+    }
+
+    /// Has the memory be at the front of `capacity` bytes of addresses, of which no other request gets any: both are
+    /// as [`Coordinator::growable`](crate::Coordinator::growable) returns them.
+    pub fn with_capacity(mut self, capacity: u64) -> Self {
+        self.request.placing = Placing::Growable(capacity);
+        self
+    }
+
+    /// Has the memory be directly after a block of the shard, which is handed out and becomes longer by it. The program
+    /// has asked for `requested` bytes of it then. The plan ends with [`Step::Grown`], [`Step::Stuck`] or
+    /// [`Step::Refuse`].
+    pub fn after(mut self, block: BlockId, requested: u64) -> Self {
+        self.request.placing = Placing::After(block, requested);
         self
     }
 

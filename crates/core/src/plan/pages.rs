@@ -8,7 +8,7 @@ use millpond_backend::{Point, StreamId};
 
 use super::phase::{Asked, Attempt, Phase, Purpose, Rung, Turned};
 use super::step::{Outcome, Step};
-use super::{Allocation, Allowance, Goal, Run};
+use super::{Allocation, Allowance, Goal, Placing, Run};
 use crate::books::{Addresses, PageCall, Polled};
 use crate::paged::{Job, Pager, Taker, Times, Way};
 use crate::settings::Backing;
@@ -140,7 +140,8 @@ impl Run<'_> {
     /// Where there is none, returns the number of blocks of the home that were freed before that.
     pub(crate) fn find_by_news(&mut self) -> Result<Grant, u64> {
         let Allocation { shard: home, want } = self.plan.request.allocation();
-        let has_news = core::mem::replace(&mut self.plan.knows.times, Times::Seen) == Times::Told;
+        let was_told = core::mem::replace(&mut self.plan.knows.times, Times::Seen) == Times::Told;
+        let has_news = was_told && self.plan.request.is_anywhere();
         let (clock, by) = (self.plan.request.clock(), self.requester_of());
         let found = self.core.tell_news(home, self.shards, |home| {
             let grant = if has_news { home.find_and_take(&want, clock, by) } else { None };
@@ -163,7 +164,8 @@ impl Run<'_> {
         let Allocation { shard, want } = self.plan.request.allocation();
         let (by, lacks) = (self.requester_of(), self.plan.knows.lacks);
         let (is_capturing, open) = (self.core.is_capturing(by.stream, shard), self.plan.request.open);
-        Taker { shard, by, want, clocks: self.plan.request.clocks, lacks, is_capturing, open, creates_up_to: 0 }
+        let (clocks, placing) = (self.plan.request.clocks, self.plan.request.placing);
+        Taker { shard, by, want, placing, clocks, lacks, is_capturing, open, creates_up_to: 0 }
     }
 
     /// Takes the first way that serves the request.
@@ -190,6 +192,12 @@ impl Run<'_> {
             Way::Segment(bytes) => self.new_segment(shard, bytes, rung),
             Way::End(calls) => Phase::call(calls, Purpose::EndWindows(rung)),
             Way::Budget => Phase::Climb(rung).after(Step::Budget),
+            Way::GiveBack { down_to, of } => {
+                // The driver may grant then what it has refused.
+                (self.plan.knows.lacks.idle, self.plan.knows.lacks.new_pages) = (true, false);
+                self.sweep_idle(down_to, of).then(rung).turn()
+            }
+            Way::Stuck(why) => Phase::end(Step::Stuck(why)),
         })
     }
 
@@ -201,7 +209,11 @@ impl Run<'_> {
         }
         match job.calls() {
             Some(calls) => Phase::call(calls, Purpose::Back(job, rung)),
-            None => Phase::end(Step::Grant(self.pager().serve(*job))),
+            None => {
+                let is_growth = matches!(self.plan.request.placing, Placing::After(..));
+                let grant = self.pager().serve(*job);
+                Phase::end(if is_growth { Step::Grown(grant) } else { Step::Grant(grant) })
+            }
         }
     }
 
@@ -228,6 +240,9 @@ impl Run<'_> {
     pub(crate) fn backed(&mut self, mut job: Box<Job>, rung: Rung, made: &[PageCall], stopped: Option<bool>) -> Phase {
         self.pager().note_calls(&mut job, made);
         let Some(refused) = stopped else { return Phase::Job(job, rung) };
+        if !self.plan.request.is_anywhere() {
+            return self.take_back(job, rung, refused);
+        }
         let lacks_windows = self.pager().undo(*job);
         if !refused {
             return Phase::Over;
@@ -235,6 +250,29 @@ impl Run<'_> {
         self.plan.knows.lacks.windows |= lacks_windows;
         self.plan.knows.lacks.new_pages |= !lacks_windows;
         Phase::Climb(rung)
+    }
+
+    /// Takes back what has arrived for a growth or a growable block, of which a call has failed.
+    fn take_back(&mut self, job: Box<Job>, rung: Rung, refused: bool) -> Phase {
+        let calls = self.pager().calls_to_take_back(&job);
+        match calls.is_empty() {
+            true => self.taken_back(job, rung, refused, &calls),
+            false => Phase::TakeBack(calls, job, rung, refused),
+        }
+    }
+
+    /// Notes that it is taken back.
+    pub(crate) fn taken_back(&mut self, job: Box<Job>, rung: Rung, refused: bool, calls: &[PageCall]) -> Phase {
+        for call in calls {
+            if let PageCall::Release { page } = *call {
+                self.core.headroom.lose(self.core.pages[page].side, self.core.pages[page].bytes);
+            }
+        }
+        self.pager().pages_released(calls);
+        self.pager().give_up(*job);
+        self.core.turns.note_progress(&mut self.plan.standing);
+        self.plan.knows.lacks.new_pages |= refused;
+        if refused { Phase::Climb(rung) } else { Phase::Over }
     }
 
     /// Returns what serves requests that missed.

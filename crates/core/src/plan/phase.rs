@@ -161,6 +161,7 @@ impl Rung {
 ///             ├──▶ Job ◀──▶ Asked(Waits, Pages) ──▶ granted      `paged`: free blocks, pages, windows
 ///             ├──▶ Asked(Appeal) ──▶ Climb                    the program may have made room
 ///             │                └──▶ Refused ──▶ refused
+///             │                └──▶ TakeBack ──▶ Asked(Pages)     a failed growth is undone
 ///             └──▶ Over                                       refused, served or done
 /// ```
 #[derive(Debug)]
@@ -185,6 +186,8 @@ pub(crate) enum Phase {
     Unfill(Vec<PageCall>, Refill, bool),
     /// The request is to be refused: nothing has served it, and the program has made no room.
     Refused(Box<Report>),
+    /// These calls are to take back what has arrived of a job, for an attempt, and whether it was refused.
+    TakeBack(Vec<PageCall>, Box<Job>, Rung, bool),
     /// The shell was asked for something, and has not answered.
     Asked(Asked),
     /// The plan is answered, or has put everything back.
@@ -358,6 +361,8 @@ pub(crate) enum Purpose {
     GiveUp { of: Option<ShardBlock>, sweep: Box<Sweep> },
     /// The page calls of a job.
     Back(Box<Job>, Rung),
+    /// Taking back what was done of a job before a call failed, and whether that was refused: if not, the plan ends.
+    TakeBack(Box<Job>, Rung, bool),
     /// Unmapping the pages of windows that end, before the attempt is made again.
     EndWindows(Rung),
     /// Unmapping and releasing the pages of a group.
@@ -419,6 +424,7 @@ impl Run<'_> {
             (Purpose::Back(job, rung), stopped) => {
                 self.backed(job, rung, &calls, stopped.map(|stopped| stopped.refused))
             }
+            (Purpose::TakeBack(job, rung, refused), None) => self.taken_back(job, rung, refused, &calls),
             (Purpose::EndWindows(rung), None) => {
                 self.pager().pages_released(&calls);
                 Phase::Climb(rung)

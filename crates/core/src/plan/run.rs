@@ -163,6 +163,7 @@ impl Run<'_> {
             Phase::Job(job, rung) => self.work_on(job, rung),
             Phase::Unfill(calls, refill, refused) => Phase::call(calls, Purpose::Unfill(refill, refused)),
             Phase::Undo(calls, extension, refused) => Phase::call(calls, Purpose::Undo(extension, refused)),
+            Phase::TakeBack(calls, job, rung, refused) => Phase::call(calls, Purpose::TakeBack(job, rung, refused)),
             Phase::Asked(asked) => panic!("the outcome of the last step was not told: {asked:?}"),
             Phase::Refused(report) => self.refuse_with(report),
             Phase::Over => Phase::end(Step::Done),
@@ -243,6 +244,7 @@ impl Run<'_> {
             // What is half-done is undone, and then the plan is over.
             Phase::Undo(calls, extension, _) => return Phase::Undo(calls, extension, false),
             Phase::Unfill(calls, refill, _) => return Phase::Unfill(calls, refill, false),
+            Phase::TakeBack(calls, job, rung, _) => return Phase::TakeBack(calls, job, rung, false),
             Phase::Asked(asked) => panic!("a plan is given up before the outcome of its step was told: {asked:?}"),
             Phase::Begin | Phase::Climb(_) | Phase::Woken(_) | Phase::Refused(_) | Phase::Over => {}
         }

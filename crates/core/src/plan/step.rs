@@ -7,11 +7,13 @@ use millpond_backend::{Point, StreamId, Tick};
 
 use crate::books::{PageCall, Polled};
 use crate::ids::{GroupId, PoolId, SegmentId, ShardId, Slot};
+use crate::memory::NoRoom;
 use crate::shard::Grant;
 use crate::stats::{SlackStats, WasteLedger};
 
 /// What the shell is to do next for a plan. After every step but the ends ([`Grant`](Step::Grant),
-/// [`Lend`](Step::Lend), [`Refuse`](Step::Refuse), [`Done`](Step::Done)) the shell reports an [`Outcome`].
+/// [`Lend`](Step::Lend), [`Grown`](Step::Grown), [`Stuck`](Step::Stuck), [`Refuse`](Step::Refuse),
+/// [`Done`](Step::Done)) the shell reports an [`Outcome`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum Step {
     /// The end of a request that is served.
@@ -24,6 +26,11 @@ pub enum Step {
         /// The block.
         grant: Grant,
     },
+    /// The end of a growth: the block is longer. The grant is that of the whole block, with the last use of what was
+    /// added.
+    Grown(Grant),
+    /// The end of a growth for which there is no room at the place of the block. Nothing has changed.
+    Stuck(NoRoom),
     /// The end of a request that cannot be served.
     Refuse(Box<Report>),
     /// The end of a plan that a group stands in the way of, or whose group cannot change now.
@@ -103,7 +110,11 @@ pub enum Step {
 impl Step {
     /// Returns whether this is the last step of its plan.
     pub fn is_end(&self) -> bool {
-        matches!(self, Step::Grant(_) | Step::Lend { .. } | Step::Refuse(_) | Step::Denied(_) | Step::Done)
+        match self {
+            Step::Grant(_) | Step::Lend { .. } | Step::Grown(_) | Step::Stuck(_) => true,
+            Step::Refuse(_) | Step::Denied(_) | Step::Done => true,
+            _ => false,
+        }
     }
 }
 

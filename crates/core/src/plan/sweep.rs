@@ -229,6 +229,15 @@ impl Run<'_> {
         self.shards.with(of.shard, |shard| shard.size_of(of.block))
     }
 
+    /// Chooses idle memory until no more than this number of bytes are reserved: of one pool, or of all that nothing
+    /// holds. What is in use stays. Costs a look at each free block.
+    pub(crate) fn sweep_idle(&mut self, down_to: u64, of: Option<PoolId>) -> Sweep {
+        let concerns = |id: &ShardId| of.is_none_or(|pool| self.core.pool_of(*id) == pool);
+        let ids: Vec<_> = self.core.releasable_shards().filter(concerns).collect();
+        let with_spare = self.core.pages.spare().next().is_some();
+        Sweep { with_spare, down_to, stage: Stage::Spare, ..Sweep::idle(self.claim_all_releasable(&ids)) }
+    }
+
     /// Chooses PyTorch's garbage: in passes, every unsplit free block of the large side that is at least as old as the
     /// mean of those left; a pass is finished even when the goal is reached within it. Only the default pool has
     /// garbage.

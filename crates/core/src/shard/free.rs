@@ -128,8 +128,9 @@ impl Shard {
         let oversize = block.size >= self.memory.rules.max_split;
         let unsettled = self.meter.free(block.side, block.size, oversize);
         let uses = mem::take(&mut block.used_elsewhere).then(|| self.uses.remove(&id).unwrap_or_default());
-        let is_told = |uses: &Uses| self.is_closed() || self.panes.has(id) || *uses != Uses::default();
-        let is_told = uses.as_ref().is_none_or(|uses| is_told(uses));
+        let was_growable = self.memory.unreserve(id);
+        let is_marked = was_growable || self.is_closed() || self.panes.has(id);
+        let is_told = uses.as_ref().is_none_or(|uses| is_marked || **uses != Uses::default());
         assert!(is_told, "block {} was used elsewhere and nothing says where", id.0);
         let block = &mut self.memory.blocks[id];
         block.last_use = LastUse::at(tick);

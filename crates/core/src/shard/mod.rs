@@ -6,6 +6,7 @@
 
 mod closed;
 mod free;
+mod grow;
 mod put_off;
 mod snug;
 mod spots;
@@ -30,6 +31,8 @@ use crate::plant::Plant;
 use crate::settings::Scrub;
 
 pub use free::{Freed, Retired, Uses};
+pub use grow::Grown;
+pub(crate) use grow::Longer;
 pub(crate) use spots::{AtSpot, Mark, Spot, Standing};
 pub(crate) use take::NewUser;
 pub use view::{BlockState, BlockView, PageView, SegmentView};
@@ -176,6 +179,16 @@ impl Shard {
     pub fn last_uses(&self) -> Points {
         let used = self.memory.blocks.iter().map(|(id, _)| self.memory.blocks[id].last_point());
         used.chain(self.memory.guards.points()).filter(|point| point.tick > Tick::ZERO).collect()
+    }
+
+    /// Returns whether the shard is a home, in which blocks can have addresses to grow into.
+    pub fn is_home(&self) -> bool {
+        self.memory.rules.moves_pages
+    }
+
+    /// Returns the bytes that the program has asked for of a block that is handed out.
+    pub fn requested_of(&self, block: BlockId) -> u64 {
+        self.memory.blocks[block].requested
     }
 
     /// Returns the stream that a block was handed out for.

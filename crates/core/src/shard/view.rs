@@ -117,7 +117,7 @@ impl Shard {
                 State::Pending => (BlockState::ActivePendingFree, block.requested),
                 // The driver works on a claimed block or is about to: as seen from outside, it is not in use.
                 State::Free | State::Claimed => (BlockState::Inactive, 0),
-                State::Unmapped | State::Away | State::Kept => (BlockState::Unmapped, 0),
+                State::Unmapped | State::Reserved | State::Away | State::Kept => (BlockState::Unmapped, 0),
                 State::PutOff | State::Vacant => panic!("block {} tiles {} as {:?}", id.0, segment.id, block.state),
             };
             let is_free = state == BlockState::Inactive;

@@ -17,6 +17,13 @@ impl<B: Backend, O> LaneState<B, O> {
         }
     }
 
+    /// Takes in that a block became longer, and that the program asked for this number of bytes more.
+    pub(crate) fn grown(&mut self, requested: u64, grant: &Grant) {
+        if let Some(notes) = &mut self.notes {
+            notes.grown(&self.shard, requested, grant);
+        }
+    }
+
     /// Takes in that a block was freed, and whether it is free at once.
     #[inline]
     pub(crate) fn freed(&mut self, block: BlockId, out: &Out, base: u64, is_done: bool) {

@@ -1,5 +1,7 @@
 //! What one lane notes of its blocks. The lane's lock guards it.
 
+use std::collections::HashMap;
+
 use millpond_backend::StreamId;
 use millpond_core::{BlockId, Grant, Retired, SegmentId, SegmentView, Shard, Slot};
 
@@ -17,11 +19,21 @@ pub(crate) struct Notes {
     /// The ids of the segments by slot, as far as they are known, and their bytes: the core has forgotten a segment
     /// when it is released.
     segments: Vec<Option<(SegmentId, u64)>>,
+    /// The blocks that became longer, each with its parts: the history has an allocation for each, so that it says
+    /// when memory was used, and whoever reads it needs to know of no growth.
+    grown: HashMap<BlockId, Vec<Part>>,
+}
+
+/// A part of a block that became longer.
+#[derive(Clone, Copy)]
+struct Part {
+    size: u64,
+    requested: u64,
 }
 
 impl Notes {
     pub(crate) fn new() -> Self {
-        Self { sites: false, notes: Vec::new(), ring: None, segments: Vec::new() }
+        Self { sites: false, notes: Vec::new(), ring: None, segments: Vec::new(), grown: HashMap::new() }
     }
 
     /// Has the places of allocations be noted from now on, or not.
@@ -79,10 +91,46 @@ impl Notes {
             site: self.sites.then_some(asked.site),
         };
         *self.note_mut(grant.block) = note;
+        self.grown.remove(&grant.block);
         if let Some(ring) = &mut self.ring {
             let now = ring.now();
             ring.push(Raw { site: note.site, ..note.entry(Kind::Alloc, now, shard) });
         }
+    }
+
+    /// Takes in that a block became longer, of which the program asked for this number of bytes more. The history has
+    /// what it became longer by as another allocation, and frees it with the block.
+    pub(crate) fn grown(&mut self, shard: &Shard, requested: u64, grant: &Grant) {
+        let note = self.note_mut(grant.block);
+        if note.state != NoteState::Live {
+            return;
+        }
+        let before = *note;
+        (note.size, note.requested) = (grant.size, before.requested + requested);
+        if grant.size == before.size {
+            return;
+        }
+        let part = Part { size: grant.size - before.size, requested };
+        let first = Part { size: before.size, requested: before.requested };
+        self.grown.entry(grant.block).or_insert_with(|| vec![first]).push(part);
+        if let Some(ring) = &mut self.ring {
+            let now = ring.now();
+            let Part { size, requested } = part;
+            let added = Note { offset: before.offset + before.size, size, requested, ..before };
+            ring.push(Raw { site: added.site, ..added.entry(Kind::Alloc, now, shard) });
+        }
+    }
+
+    /// Returns the note of a block as the notes of its parts.
+    fn parts_of(&self, block: BlockId, note: Note) -> Vec<Note> {
+        let Some(parts) = self.grown.get(&block) else { return vec![note] };
+        let mut offset = note.offset;
+        let part = |&Part { size, requested }: &Part| {
+            let part = Note { offset, size, requested, ..note };
+            offset += size;
+            part
+        };
+        parts.iter().map(part).collect()
     }
 
     /// Takes in that a block was freed, and whether it is free at once. `base` is the address of its segment.
@@ -96,12 +144,10 @@ impl Notes {
         }
         note.state = if is_done { NoteState::Vacant } else { NoteState::Waiting };
         let note = *note;
-        if let Some(ring) = &mut self.ring {
-            let now = ring.now();
-            ring.push(note.entry(Kind::FreeRequested, now, shard));
-            if is_done {
-                ring.push(note.entry(Kind::FreeCompleted, now, shard));
-            }
+        let kinds = [Kind::FreeRequested, Kind::FreeCompleted];
+        self.push_parts(block, note, &kinds[..1 + usize::from(is_done)], shard, |entry| entry);
+        if is_done {
+            self.grown.remove(&block);
         }
     }
 
@@ -109,21 +155,30 @@ impl Notes {
     pub(crate) fn retired(&mut self, shard: &Shard, retired: &Retired) {
         let note = self.note_mut(retired.block);
         let known = std::mem::replace(note, Note::VACANT);
-        if known.state == NoteState::Waiting
-            && let Some(ring) = &mut self.ring
-        {
-            let now = ring.now();
-            ring.push(known.entry(Kind::FreeCompleted, now, shard));
+        if known.state == NoteState::Waiting {
+            self.push_parts(retired.block, known, &[Kind::FreeCompleted], shard, |entry| entry);
         }
+        self.grown.remove(&retired.block);
     }
 
     /// Takes in that a block is used on a stream: until its free, or until a tick.
     pub(crate) fn used(&mut self, shard: &Shard, block: BlockId, stream: StreamId, until: Option<u64>) {
         let Some(note) = self.note(block).copied() else { return };
-        if let Some(ring) = &mut self.ring {
-            let now = ring.now();
-            let (kind, size) = until.map_or((Kind::Use, note.size), |tick| (Kind::Until, tick));
-            ring.push(Raw { stream, size, ..note.entry(kind, now, shard) });
+        let kind = if until.is_some() { Kind::Until } else { Kind::Use };
+        self.push_parts(block, note, &[kind], shard, |entry| {
+            let size = until.unwrap_or(entry.size);
+            Raw { stream, size, ..entry }
+        });
+    }
+
+    /// Adds entries of these kinds to the history, if there is one, for each part of a block.
+    fn push_parts(&mut self, block: BlockId, note: Note, kinds: &[Kind], shard: &Shard, with: impl Fn(Raw) -> Raw) {
+        let Some(now) = self.ring.as_mut().map(Ring::now) else { return };
+        for part in self.parts_of(block, note) {
+            for &kind in kinds {
+                let entry = with(part.entry(kind, now, shard));
+                self.ring.iter_mut().for_each(|ring| ring.push(entry));
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use std::mem::ManuallyDrop;
 use std::num::NonZeroU64;
 
 use millpond_backend::Backend;
-use millpond_core::{BlockId, Extent, ShardId, Side};
+use millpond_core::{BlockId, Extent, NoRoom, ShardId, Side};
 
 use crate::allocator::Allocator;
 use crate::buffer::{Buffer, EMPTY};
@@ -155,6 +155,42 @@ impl<B: Backend> Allocator<B> {
             }
         }
         Ok(())
+    }
+
+    /// Makes a buffer longer at its place, as [`Buffer::grow`] does. Where the new bytes have to be overwritten and the
+    /// driver fails to do so, they stay a part of the block.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Buffer::grow`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`free_raw`](Self::free_raw), and no other thread frees the number or makes it longer meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// If the number is not live and the allocator notices.
+    #[track_caller]
+    pub unsafe fn grow_raw(&self, raw: RawBuffer, bytes: u64) -> Result<(), Error<B::Error>> {
+        let (held, lane) = (raw.held(), LaneRef::new(self.state().lane(raw.shard())));
+        if held.block == EMPTY {
+            return Err(Error::NoRoom { len: 0, bytes, why: NoRoom::Empty });
+        }
+        let (extent, stream, requested) = {
+            let mut inner = lane.lock();
+            let shard = inner.shard.tidied();
+            (shard.extent(held.block), shard.user_of(held.block), shard.requested_of(held.block))
+        };
+        // It frees nothing: the number still names the block.
+        let mut buffer = ManuallyDrop::new(Buffer::of_live(lane.clone(), held, extent, stream, requested));
+        let grown = buffer.grow(bytes);
+        if grown.is_err() {
+            // The buffer is gone that would have known what it has not got.
+            let inner = lane.lock();
+            lane.count_out(inner.shard.size_of(buffer.held().block) - extent.bytes);
+        }
+        grown
     }
 
     /// Returns the size of a buffer's block in bytes, as [`Buffer::capacity`] does. Takes the stream's lock briefly.

@@ -48,6 +48,9 @@ impl<B: Backend> State<B> {
             (Step::Lend { lender, grant }, Some((_, want, asked))) => {
                 self.lane(*lender).lock().granted(asked, want.requested, grant);
             }
+            (Step::Grown(grant), Some((shard, want, _))) => {
+                self.lane(*shard).lock().grown(want.requested, grant);
+            }
             (Step::Refuse(report), Some((shard, ..))) => self.refused(*shard, report),
             (&Step::Release { shard, slot, .. }, _) => self.segment_goes(Kind::SegmentFree, shard, slot),
             (&Step::ReleaseRange { shard, slot }, _) => self.segment_goes(Kind::RangeFree, shard, slot),

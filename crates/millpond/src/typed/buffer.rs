@@ -57,6 +57,10 @@ impl<T: Pod, M: Memory> Typed<T, M> {
         &self.buffer
     }
 
+    pub(crate) fn buffer_mut(&mut self) -> &mut M {
+        &mut self.buffer
+    }
+
     /// Returns the untyped buffer.
     pub fn into_buffer(self) -> M {
         self.buffer

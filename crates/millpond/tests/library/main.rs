@@ -6,6 +6,7 @@ mod captures;
 mod checkpoints;
 mod devices;
 mod ends;
+mod growth;
 mod hammer;
 mod history;
 mod idle;

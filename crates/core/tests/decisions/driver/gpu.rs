@@ -89,9 +89,10 @@ impl Gpu {
                 Outcome::Done
             }
             Step::ReleaseRange { .. } | Step::Pause { .. } | Step::Appeal(_) => Outcome::Done,
-            Step::Grant(_) | Step::Lend { .. } | Step::Done | Step::Refuse(_) | Step::Denied(_) => {
+            Step::Grant(_) | Step::Lend { .. } | Step::Grown(_) | Step::Stuck(_) | Step::Done => {
                 panic!("{step:?} has no outcome")
             }
+            Step::Refuse(_) | Step::Denied(_) => panic!("{step:?} has no outcome"),
         }
     }
 

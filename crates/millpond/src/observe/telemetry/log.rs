@@ -8,7 +8,7 @@ use crate::events::{Event, Sink};
 ///
 /// | level | message |
 /// |---|---|
-/// | `TRACE` | `grant`, `free`, `use`: what the program asks for |
+/// | `TRACE` | `grant`, `grow`, `free`, `use`: what the program asks for |
 /// | `DEBUG` | `miss`; `driver call`, `gather` (pages mapped once more), `wait`: what the allocator does then |
 /// | `INFO` | `empty_cache`, `trim` |
 /// | `WARN` | `refused by the driver, trying on`; `out of memory` |
@@ -59,6 +59,10 @@ impl Sink for Tracing {
             Event::Grant { stream, requested, segment, offset, size } => {
                 let (stream, segment, bytes) = (stream.0, segment.0, size);
                 trace!(target: "millpond", device, stream, segment, offset, bytes, requested, "grant");
+            }
+            Event::Grow { stream, requested, segment, offset, size } => {
+                let (stream, segment, bytes) = (stream.0, segment.0, size);
+                trace!(target: "millpond", device, stream, segment, offset, bytes, requested, "grow");
             }
             Event::Free { segment, offset } => {
                 trace!(target: "millpond", device, segment = segment.0, offset, "free");
