@@ -21,6 +21,12 @@ impl Model {
         self.requested_bytes += requested;
     }
 
+    /// Counts by what a block became longer, and how much of that was requested.
+    pub fn grown(&mut self, bytes: u64, requested: u64) {
+        self.allocated_bytes.increase(bytes);
+        self.requested_bytes += requested;
+    }
+
     /// Counts a block that the program freed.
     pub fn freed(&mut self, bytes: u64, requested: u64) {
         self.allocation.decrease(1);

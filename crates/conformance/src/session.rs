@@ -124,10 +124,18 @@ impl<'d, D: DeviceUnderTest> Session<'d, D> {
 
     /// Queues a fill of the whole buffer.
     pub(crate) fn fill(&self, at: usize, tenancy: &Tenancy<D::Backend>, value: u8) -> Result<(), Stop> {
-        let Some(segment) = tenancy.segment() else { return Ok(()) };
+        self.fill_from(at, tenancy, 0, value)
+    }
+
+    /// Sets the bytes of a buffer's block from an offset on.
+    pub(crate) fn fill_from(&self, at: usize, tenancy: &Tenancy<D::Backend>, from: u64, value: u8) -> Result<(), Stop> {
+        let (bytes, Some(segment)) = (tenancy.capacity() - from, tenancy.segment()) else { return Ok(()) };
+        if bytes == 0 {
+            return Ok(());
+        }
         let stream = self.streams[at].id();
-        let filled = self.transfer()?.fill(stream, segment, tenancy.offset(), tenancy.capacity(), value);
-        filled.map_err(|error| Stop::Fail(format!("fill of {} bytes on {stream}: {error}", tenancy.capacity())))
+        let filled = self.transfer()?.fill(stream, segment, tenancy.offset() + from, bytes, value);
+        filled.map_err(|error| Stop::Fail(format!("fill of {bytes} bytes on {stream}: {error}")))
     }
 
     /// Reads the whole buffer on a stream and fails at the first byte that is not `value`.

@@ -55,6 +55,8 @@ pub struct Tenancy<B: Backend> {
     buffer: Buffer<B>,
     /// `None` for an empty buffer.
     place: Option<Place>,
+    /// The places of what it has grown by.
+    added: Vec<Place>,
     stream: StreamId,
 }
 
@@ -124,16 +126,57 @@ impl<B: Backend> Watched<B> {
     ///
     /// Returns the allocator's errors, and the oracle's violation if the grant is wrong.
     pub fn allocate(&self, stream: &Stream<B>, bytes: u64) -> Result<Tenancy<B>, Trouble<B::Error>> {
-        let buffer = match stream.allocate(bytes) {
-            Ok(buffer) => buffer,
-            Err(error) => {
-                if let Error::OutOfMemory(_) = &error {
-                    self.account().model.refused();
-                }
-                return Err(error.into());
-            }
-        };
+        let buffer = stream.allocate(bytes).inspect_err(|error| self.note_refusal(error))?;
         Ok(self.judged(buffer, stream.id(), bytes)?)
+    }
+
+    /// Allocates on a stream, with addresses for a capacity.
+    ///
+    /// # Errors
+    ///
+    /// Returns the allocator's errors, and the oracle's violation if the grant is wrong.
+    pub fn allocate_growable(
+        &self,
+        stream: &Stream<B>,
+        bytes: u64,
+        capacity: u64,
+    ) -> Result<Tenancy<B>, Trouble<B::Error>> {
+        let buffer = stream.allocate_growable(bytes, capacity);
+        let buffer = buffer.inspect_err(|error| self.note_refusal(error))?;
+        Ok(self.judged(buffer, stream.id(), bytes)?)
+    }
+
+    /// Makes a buffer longer. The oracle judges what was added like a grant.
+    ///
+    /// # Errors
+    ///
+    /// Returns the allocator's errors, and the oracle's violation if what was added is wrong.
+    pub fn grow(&self, tenancy: &mut Tenancy<B>, bytes: u64) -> Result<(), Trouble<B::Error>> {
+        let had = tenancy.buffer.capacity();
+        tenancy.buffer.grow(bytes).inspect_err(|error| self.note_refusal(error))?;
+        let (Some(first), added) = (tenancy.place, tenancy.buffer.capacity() - had) else { return Ok(()) };
+        let says = tenancy.buffer.readiness();
+        let place = Place { offset: first.offset + had, ..first };
+        let (stream, address) = (tenancy.stream, tenancy.buffer.address().map(|address| address + had));
+        let view = if self.has_pages { self.view_of(place.segment) } else { None };
+        let mut account = self.account();
+        account.model.grown(added, bytes);
+        if added > 0 {
+            let grant = Granted { place, bytes: added, requested: 0, stream, address, says };
+            account.oracle.granted(&grant, view.as_ref(), &self.clock()).map_err(Trouble::Violation)?;
+            tenancy.added.push(place);
+        }
+        drop(account);
+        if says == Readiness::NeedsBarrier {
+            (self.strings.place_barrier)(self.backend(), stream);
+        }
+        Ok(())
+    }
+
+    fn note_refusal(&self, error: &Error<B::Error>) {
+        if let Error::OutOfMemory(_) = error {
+            self.account().model.refused();
+        }
     }
 
     /// Has the oracle judge a grant.
@@ -153,7 +196,7 @@ impl<B: Backend> Watched<B> {
                 (self.strings.place_barrier)(self.backend(), stream);
             }
         }
-        Ok(Tenancy { buffer, place, stream })
+        Ok(Tenancy { buffer, place, added: Vec::new(), stream })
     }
 
     /// Records the use of a buffer on another stream, until its free.
@@ -163,7 +206,7 @@ impl<B: Backend> Watched<B> {
     /// Returns the allocator's errors.
     pub fn record_stream(&self, tenancy: &Tenancy<B>, stream: &Stream<B>) -> Result<(), Error<B::Error>> {
         tenancy.buffer.record_stream(stream)?;
-        if let Some(place) = tenancy.place {
+        for place in tenancy.places() {
             self.account().oracle.used(place, stream.id());
         }
         Ok(())
@@ -176,7 +219,7 @@ impl<B: Backend> Watched<B> {
     /// Returns the allocator's errors.
     pub fn used_until(&self, tenancy: &Tenancy<B>, point: Point) -> Result<(), Error<B::Error>> {
         tenancy.buffer.used_until(point)?;
-        if let Some(place) = tenancy.place {
+        for place in tenancy.places() {
             self.account().oracle.used_until(place, point);
         }
         Ok(())
@@ -199,10 +242,10 @@ impl<B: Backend> Watched<B> {
 
     /// Frees a buffer by dropping it.
     pub fn free(&self, tenancy: Tenancy<B>) {
-        if let Some(place) = tenancy.place {
+        if tenancy.place.is_some() {
             let mut account = self.account();
             account.model.freed(tenancy.buffer.capacity(), tenancy.buffer.len());
-            account.oracle.freed(place, &self.clock());
+            tenancy.places().for_each(|place| account.oracle.freed(place, &self.clock()));
         }
         drop(tenancy.buffer);
     }
@@ -268,6 +311,11 @@ impl<B: Backend> Tenancy<B> {
     /// Returns the place of the buffer; `None` if it is empty.
     pub fn place(&self) -> Option<Place> {
         self.place
+    }
+
+    /// Returns the places that the oracle has it at: its own, and those of what it has grown by.
+    fn places(&self) -> impl Iterator<Item = Place> {
+        self.place.into_iter().chain(self.added.iter().copied())
     }
 
     /// Returns the stream that it was allocated on.

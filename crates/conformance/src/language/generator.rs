@@ -45,7 +45,19 @@ impl Generator {
         let stream = self.stream();
         match kind {
             Kind::Allocate if held.len() < self.mix.live_max => self.allocate(stream),
-            Kind::Allocate | Kind::Free => self.with_block(held, stream, |_, block| Operation::Free { block }),
+            Kind::AllocateGrowable if held.len() < self.mix.live_max => {
+                let (bytes, more) = (self.mix.bytes(&mut self.random), self.mix.bytes(&mut self.random));
+                self.allocated.push((bytes, stream));
+                let (block, capacity) = (self.allocated.len() as u32 - 1, bytes + 4 * more);
+                Operation::AllocateGrowable { block, bytes, capacity, stream }
+            }
+            Kind::Grow => self.with_block(held, stream, |drawing, block| {
+                let bytes = drawing.mix.bytes(&mut drawing.random);
+                Operation::Grow { block, bytes: bytes / (1 << drawing.random.below(4)) }
+            }),
+            Kind::Allocate | Kind::AllocateGrowable | Kind::Free => {
+                self.with_block(held, stream, |_, block| Operation::Free { block })
+            }
             Kind::Again => self.with_block(held, stream, Self::again),
             Kind::Write => self.with_block(held, stream, |_, block| Operation::Write { block }),
             Kind::RecordedUse | Kind::UseUntilPoint => self.with_block(held, stream, |drawing, block| {

@@ -7,6 +7,8 @@ use millpond_trace::Random;
 #[expect(missing_docs, reason = "most have the names of their operations")]
 pub enum Kind {
     Allocate,
+    AllocateGrowable,
+    Grow,
     Free,
     /// A free, and a request on the same stream at once, of the same size or of a few bytes more.
     Again,

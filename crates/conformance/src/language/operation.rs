@@ -21,6 +21,10 @@ pub enum Noted {
 pub enum Operation {
     /// Allocates a block and writes to all of it.
     Allocate { block: u32, bytes: u64, stream: usize },
+    /// Allocates a block with addresses for a capacity, and writes to all of it. Does nothing where there are none.
+    AllocateGrowable { block: u32, bytes: u64, capacity: u64, stream: usize },
+    /// Makes a block longer at its place, and writes to what was added. Does nothing where something is in the way.
+    Grow { block: u32, bytes: u64 },
     /// Reads a block on its home stream and frees it.
     Free { block: u32 },
     /// Writes to a block again, on its home stream.
@@ -77,6 +81,7 @@ impl Operation {
     pub(super) fn on_streams(mut self, to: impl Fn(usize) -> usize) -> Self {
         match &mut self {
             Self::Allocate { stream, .. }
+            | Self::AllocateGrowable { stream, .. }
             | Self::Use { stream, .. }
             | Self::Point { stream, .. }
             | Self::Submit { stream }
@@ -96,6 +101,8 @@ impl Operation {
     fn on_blocks(mut self, to: impl Fn(u32) -> u32) -> Self {
         match &mut self {
             Self::Allocate { block, .. }
+            | Self::AllocateGrowable { block, .. }
+            | Self::Grow { block, .. }
             | Self::Free { block }
             | Self::Write { block }
             | Self::Use { block, .. }
@@ -107,7 +114,7 @@ impl Operation {
 
     fn allocates(&self) -> Option<u32> {
         match *self {
-            Self::Allocate { block, .. } => Some(block),
+            Self::Allocate { block, .. } | Self::AllocateGrowable { block, .. } => Some(block),
             _ => None,
         }
     }
@@ -121,6 +128,7 @@ pub(super) fn renumbered(operations: &[Operation]) -> Vec<Operation> {
     let number = |block: u32| place(block).map_or(u32::MAX, |at| at as u32);
     let lost = |operation: &Operation| match *operation {
         Operation::Free { block }
+        | Operation::Grow { block, .. }
         | Operation::Write { block }
         | Operation::Use { block, .. }
         | Operation::Until { block, .. } => place(block).is_none(),

@@ -114,6 +114,11 @@ fn simpler(operation: Operation) -> Vec<Operation> {
             let sizes = PLAIN_BYTES.into_iter().filter(|&plain| plain < bytes);
             sizes.map(|bytes| Operation::Allocate { block, bytes, stream }).collect()
         }
+        Operation::AllocateGrowable { block, bytes, stream, .. } => vec![Operation::Allocate { block, bytes, stream }],
+        Operation::Grow { block, bytes } => {
+            let sizes = PLAIN_BYTES.into_iter().filter(|&plain| plain < bytes);
+            sizes.map(|bytes| Operation::Grow { block, bytes }).collect()
+        }
         Operation::Use { block, stream, noted, keep } => {
             let ways = [(Noted::Before, false), (noted, false), (Noted::Before, keep)];
             let others = ways.into_iter().filter(|&way| way != (noted, keep));

@@ -28,9 +28,9 @@ const STREAMS: usize = 2;
 /// How often a run on a device that stays open is compared with one on a device that was just opened.
 const TRIES: u32 = 3;
 
-/// The script: growth on both sides, reuse, a use across streams, a wait for it under pressure, trimming, emptying, and
-/// growth again.
-const SCRIPT: [Operation; 27] = [
+/// The script: growth on both sides, reuse, a use across streams, a wait for it under pressure, trimming, emptying,
+/// growth again, and a block that becomes longer.
+const SCRIPT: [Operation; 32] = [
     allocate(0, 1000, 0),
     allocate(1, 3 << 20, 0),
     Operation::Hold { stream: 1 },
@@ -57,7 +57,12 @@ const SCRIPT: [Operation; 27] = [
     Operation::Free { block: 0 },
     Operation::Poll,
     Operation::EmptyCache,
+    Operation::AllocateGrowable { block: 0, bytes: 3 << 20, capacity: 30 << 20, stream: 0 },
+    Operation::Grow { block: 0, bytes: 5 << 20 },
+    Operation::Grow { block: 0, bytes: 7 << 20 },
     Operation::Free { block: 2 },
+    Operation::Grow { block: 0, bytes: 11 << 20 },
+    Operation::Free { block: 0 },
 ];
 
 const fn allocate(block: u32, bytes: u64, stream: usize) -> Operation {
@@ -231,6 +236,17 @@ fn perform<D: DeviceUnderTest>(
     match operation {
         Operation::Allocate { block, bytes, stream } => {
             blocks[block as usize] = Some(watched.allocate(&streams[stream], bytes)?);
+        }
+        Operation::AllocateGrowable { block, bytes, capacity, stream } => {
+            match watched.allocate_growable(&streams[stream], bytes, capacity) {
+                Err(Trouble::Refused(Error::Unsupported { .. })) => {}
+                got => blocks[block as usize] = Some(got?),
+            }
+        }
+        Operation::Grow { block, bytes } => {
+            if let Some(tenancy) = &mut blocks[block as usize] {
+                watched.grow(tenancy, bytes)?;
+            }
         }
         Operation::Free { block } => {
             blocks[block as usize].take().into_iter().for_each(|tenancy| watched.free(tenancy));

@@ -24,6 +24,12 @@ const OPTIONAL: [(Kind, u64); 13] = [
 /// The kinds that concern private pools, with their weights: a third of all seeds has them.
 const OF_POOLS: [(Kind, u64); 3] = [(Kind::SwitchPool, 1), (Kind::Checkpoint, 8), (Kind::Restore, 16)];
 
+/// The kinds of blocks that grow, with their weights: a third of all seeds has them.
+const OF_GROWTH: [(Kind, u64); 2] = [(Kind::AllocateGrowable, 6), (Kind::Grow, 30)];
+
+/// What the draw of these kinds is made from besides the seed.
+const APART: u64 = 0x6772_6f77;
+
 /// The ranges of sizes: the least and the most, in bytes.
 const SHAPES: [(u64, u64); 4] = [(1, 4 << 10), (512, 1 << 20), (1 << 10, 4 << 20), (256 << 10, 24 << 20)];
 
@@ -41,9 +47,12 @@ pub(super) fn draw(random: &mut Random, faults: bool) -> Mix {
             weights.push((kind, (weight * (1 + random.below(9))).div_ceil(3)));
         }
     }
-    // Drawn apart, so that the other seeds have the programs that they had before there were pools.
+    // Drawn apart, so that the other seeds have the programs that they had before there were pools and growth.
     if Random::new(random.clone().bits()).one_in(3) {
         weights.extend(OF_POOLS);
+    }
+    if Random::new(random.clone().bits() ^ APART).one_in(3) {
+        weights.extend(OF_GROWTH);
     }
     let mut ranges: Vec<_> = SHAPES.into_iter().filter(|_| !random.one_in(3)).collect();
     if ranges.is_empty() {

@@ -53,6 +53,8 @@ pub struct Tally {
     pub evidence: usize,
     /// Blocks that were handed out again as a checkpoint had them; [`grants`](Self::grants) includes them.
     pub restored: u64,
+    /// Blocks that became longer at their place.
+    pub grown: u64,
     /// Pages that moved to another place.
     pub moved: u64,
     /// Pages that moved behind a device-side wait; [`moved`](Self::moved) includes them.
@@ -66,6 +68,7 @@ impl AddAssign for Tally {
         self.failures += other.failures;
         self.evidence += other.evidence;
         self.restored += other.restored;
+        self.grown += other.grown;
         self.moved += other.moved;
         self.moved_behind_wait += other.moved_behind_wait;
     }

@@ -112,6 +112,10 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
         let allocator = session.watched.allocator();
         match operation {
             Operation::Allocate { block, bytes, stream } => self.allocate(block, bytes, stream)?,
+            Operation::AllocateGrowable { block, bytes, capacity, stream } => {
+                self.allocate_growable(block, (bytes, capacity), stream)?;
+            }
+            Operation::Grow { block, bytes } => self.grow(block, bytes)?,
             Operation::Free { block } => self.take(block).map_or(Ok(()), |block| self.give_back(block))?,
             Operation::Write { block } => {
                 if let Some(at) = self.position(block) {
@@ -169,6 +173,43 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
             Err(Trouble::Refused(error)) => self.expect_typed(Err(error)),
             Err(objection) => Err(Stop::Fail(format!("{bytes} bytes on {stream}: {objection}"))),
         }
+    }
+
+    fn allocate_growable(&mut self, number: u32, (bytes, capacity): (u64, u64), stream: usize) -> Result<(), Stop> {
+        self.next = number + 1;
+        let streams = self.inside.as_ref().map_or(&self.session.streams, |inside| &inside.streams);
+        match self.session.watched.allocate_growable(&streams[stream], bytes, capacity) {
+            Ok(tenancy) => {
+                self.enter(number, tenancy, stream);
+                Ok(())
+            }
+            Err(Trouble::Refused(Error::Unsupported { .. })) => Ok(()),
+            Err(Trouble::Refused(error)) => self.expect_typed(Err(error)),
+            Err(objection) => Err(Stop::Fail(format!("{bytes} bytes that grow on {stream}: {objection}"))),
+        }
+    }
+
+    /// Makes a block longer. What was written to it must be there still, so what is added gets the same value.
+    fn grow(&mut self, number: u32, bytes: u64) -> Result<(), Stop> {
+        let Some(at) = self.position(number) else { return Ok(()) };
+        let block = &mut self.blocks[at];
+        let (had, address) = (block.tenancy.capacity(), block.tenancy.address());
+        match self.session.watched.grow(&mut block.tenancy, bytes) {
+            Ok(()) => {}
+            Err(Trouble::Refused(Error::NoRoom { .. })) => return Ok(()),
+            Err(Trouble::Refused(error)) => return self.expect_typed(Err(error)),
+            Err(objection) => return Err(Stop::Fail(format!("{bytes} bytes more of {number}: {objection}"))),
+        }
+        if block.tenancy.address() != address {
+            return Err(Stop::Fail(format!("{number} was at {address:?} and grew to {:?}", *block.tenancy)));
+        }
+        self.tally.grown += 1;
+        if let Some(value) = block.value.filter(|_| self.evidence.is_some()) {
+            let written = self.session.fill_from(block.home, &block.tenancy, had, value).is_ok();
+            block.value = written.then_some(value);
+            self.tolerate(written);
+        }
+        Ok(())
     }
 
     fn enter(&mut self, number: u32, tenancy: Tenancy<D::Backend>, home: usize) {
