@@ -229,6 +229,7 @@ mod tests {
     use millpond_sim::Sim;
 
     use super::*;
+    use crate::error::ErrorKind;
     use crate::events::Sink;
 
     /// Counts the events of each kind that a table of numbers causes.
@@ -317,5 +318,25 @@ mod tests {
         assert!(matches!(one.record_stream_raw(raw, &foreign), Err(Error::WrongDevice { .. })));
         // SAFETY: the number comes from this allocator, and is freed once.
         unsafe { one.free_raw(raw) };
+    }
+
+    /// A buffer that is kept as a number grows as the buffer does.
+    #[test]
+    fn a_number_grows() {
+        const MIB: u64 = 1 << 20;
+        let allocator = Allocator::builder(Sim::new()).conf("policy:paged").build().unwrap_or_else(|e| panic!("{e}"));
+        let stream = allocator.create_stream().unwrap_or_else(|e| panic!("{e}"));
+        let raw = stream.allocate_growable(2 * MIB, 16 * MIB).unwrap_or_else(|e| panic!("{e}")).into_raw();
+        let address = allocator.place_raw(raw).map(|(address, _)| address);
+        // SAFETY: the number is live, and this thread alone uses it.
+        let grown = [3, 20].map(|mib| unsafe { allocator.grow_raw(raw, mib * MIB) }.map_err(|error| error.kind()));
+        assert_eq!(grown, [Ok(()), Err(ErrorKind::NoRoom)]);
+        assert_eq!(allocator.place_raw(raw), address.map(|address| (address, 6 * MIB)));
+        assert_eq!(allocator.stats().requested_bytes.all.current, 5 * MIB);
+        allocator.check();
+        // SAFETY: as above, and it is freed once.
+        unsafe { allocator.free_raw(raw) };
+        assert_eq!(allocator.memory_allocated(), 0);
+        allocator.check();
     }
 }

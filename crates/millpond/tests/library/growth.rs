@@ -1,6 +1,7 @@
 //! Buffers that grow at their place, on the simulated device, which counts its calls and finds misuse.
 
 use millpond::backend::Fault;
+use millpond::history::{Action, Recording};
 use millpond::typed::TypedBuffer;
 use millpond::{Allocator, BlockState, Buffer, Error, ErrorKind, NoRoom, Stream};
 use millpond_sim::{CallKind, Calls, Completion, Sim, SimError};
@@ -382,5 +383,75 @@ fn what_is_added_is_scrubbed() {
             assert!(bytes.iter().all(|&byte| byte == 0), "{conf}");
             allocator.check();
         }
+    }
+}
+
+/// What a buffer grows by is in traces and histories as blocks of its own, which are freed with it.
+#[test]
+fn histories_have_growth_as_allocations() {
+    let sim = Sim::builder().keep_contents(false).build();
+    let (allocator, stream) = open(&sim, PAGED[0]);
+    allocator.record_history(Recording::all(1000));
+    let other = allocator.create_stream().unwrap();
+    let mut cache = stream.allocate_growable(2 * MIB, 16 * MIB).unwrap();
+    cache.grow(MIB).unwrap();
+    cache.grow(MIB).unwrap();
+    cache.grow(3 * MIB).unwrap();
+    cache.record_stream(&other).unwrap();
+    let place = (cache.segment_id(), cache.offset());
+    drop(cache);
+    allocator.poll().unwrap();
+    let history = allocator.history();
+    let of = |action: Action| {
+        let entries = history.entries.iter().filter(|entry| entry.action == action);
+        entries.map(|entry| (entry.offset - place.1, entry.size)).collect::<Vec<_>>()
+    };
+    let parts = vec![(0, 2 * MIB), (2 * MIB, 2 * MIB), (4 * MIB, 4 * MIB)];
+    for action in [Action::Alloc, Action::FreeRequested, Action::FreeCompleted, Action::Use] {
+        assert_eq!(of(action.clone()), parts, "{action:?}");
+    }
+    let next = stream.allocate(8 * MIB).unwrap();
+    assert_eq!((next.segment_id(), next.offset()), place);
+    drop(next);
+    assert_eq!(allocator.history().entries.iter().filter(|entry| entry.action == Action::FreeRequested).count(), 4);
+}
+
+/// Threads grow buffers next to each other's in one home.
+#[test]
+fn threads_grow_buffers_in_one_home() {
+    for conf in PAGED {
+        let sim = Sim::builder().keep_contents(false).build();
+        let (allocator, _) = open(&sim, conf);
+        allocator.set_limit(Some(256 * MIB));
+        std::thread::scope(|scope| {
+            for seed in 0..4 {
+                let (allocator, mut random) = (&allocator, Random::new(seed));
+                scope.spawn(move || {
+                    let stream = allocator.create_stream().unwrap();
+                    let mut held: Vec<Buffer<Sim>> = Vec::new();
+                    for _ in 0..400 {
+                        let bytes = 1 + random.below(3 * MIB);
+                        match random.below(6) {
+                            0 => held.extend(stream.allocate_growable(bytes, 8 * bytes)),
+                            1 => held.extend(stream.allocate(bytes)),
+                            2 if !held.is_empty() => drop(held.swap_remove(random.index(held.len()))),
+                            _ => {
+                                if let Some(buffer) = held.last_mut() {
+                                    let (address, len) = (buffer.address(), buffer.len());
+                                    let grown = buffer.grow(bytes).is_ok();
+                                    assert_eq!(buffer.len(), if grown { len + bytes } else { len });
+                                    assert_eq!(buffer.address(), address);
+                                }
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        allocator.check();
+        assert_eq!((allocator.memory_allocated(), allocator.stats().requested_bytes.all.current), (0, 0), "{conf}");
+        allocator.empty_cache().unwrap();
+        assert_eq!((sim.held_bytes(), sim.violations()), (0, vec![]), "{conf}");
+        allocator.check();
     }
 }
