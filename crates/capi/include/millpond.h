@@ -95,7 +95,9 @@ enum {
     /* A call of the driver failed for another reason. The allocator stays usable. */
     MILLPOND_DRIVER = 8,
     /* A mistake of Millpond's own was found. The text says where; report it. What the call did is not known. */
-    MILLPOND_INTERNAL = 9
+    MILLPOND_INTERNAL = 9,
+    /* A block cannot become longer at its address. Nothing has changed. */
+    MILLPOND_NO_ROOM = 10
 };
 
 /* ---- The library ------------------------------------------------------------------------------------------------ */
@@ -180,6 +182,24 @@ millpond_status millpond_alloc(millpond_allocator *pond, uint64_t bytes, millpon
  * Errors: NOT_A_BLOCK for an address that is not the start of a live block: freed before, from elsewhere, or inside a
  * block; BAD_ALLOCATOR. */
 millpond_status millpond_free(millpond_allocator *pond, void *address);
+
+/* Allocates `bytes` bytes with addresses for `capacity`, into which millpond_grow makes the block longer: what
+ * cuMemAddressReserve does for the capacity, and cuMemMap for the bytes. Both are rounded up to whole pages of 2 MiB or
+ * more, and the block has at least one page. Addresses need no memory, and are given up with the block. Driver calls.
+ *
+ * Errors: UNSUPPORTED unless the policy is paged; those of millpond_alloc. */
+millpond_status millpond_alloc_growable(millpond_allocator *pond, uint64_t bytes, uint64_t capacity,
+                                        millpond_stream stream, void **out);
+
+/* Makes a block longer by `bytes` at its address. Nothing is copied, and what it has stays. A growable block grows up to
+ * its capacity: the driver is asked for new pages, and for nothing else. Any other block grows where the memory after
+ * it is free, or under policy:paged unused addresses follow. The cost does not depend on the length of the block. Work
+ * on the new bytes may be queued on the block's stream at once. Meanwhile no other thread may free or grow the block.
+ *
+ * Errors, after which nothing has changed: NO_ROOM with a text that says what is in the way, OUT_OF_MEMORY, NOT_A_BLOCK,
+ * BAD_ALLOCATOR, DEVICE_LOST, DRIVER. Where the configuration has scrub:..., and the driver fails to overwrite the new
+ * bytes, the block has them all the same. */
+millpond_status millpond_grow(millpond_allocator *pond, void *address, uint64_t bytes);
 
 /* Records that a block is used on another stream: everything that is queued there until the block is freed comes before
  * the next use of its memory. Call it between millpond_alloc and millpond_free, once for each stream; to repeat it, or

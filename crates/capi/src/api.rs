@@ -135,6 +135,35 @@ pub unsafe extern "C" fn millpond_alloc(
     })
 }
 
+/// Allocates a block that can become longer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_alloc_growable(
+    pond: *mut CAllocator,
+    bytes: u64,
+    capacity: u64,
+    stream: *mut c_void,
+    out: *mut *mut c_void,
+) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
+        let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
+        let address = on!(served, of => of.allocate_growable(bytes, capacity, address_of(stream))?);
+        out.put(std::ptr::with_exposed_provenance_mut(address as usize));
+        Ok(())
+    })
+}
+
+/// Makes a block longer at its address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_grow(pond: *mut CAllocator, address: *mut c_void, bytes: u64) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the allocator lives.
+        let served = unsafe { served(pond)? };
+        // SAFETY: the caller promises that no other thread frees or grows the block meanwhile.
+        on!(served, of => unsafe { of.grow(address_of(address), bytes) })
+    })
+}
+
 /// Frees a block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_free(pond: *mut CAllocator, address: *mut c_void) -> i32 {

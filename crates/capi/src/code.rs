@@ -20,6 +20,7 @@ pub enum Code {
     DeviceLost = 7,
     Driver = 8,
     Internal = 9,
+    NoRoom = 10,
 }
 
 /// A call that failed.
@@ -62,6 +63,7 @@ impl<E: BackendError> From<Error<E>> for Failure {
             (_, Fault::Lost) => Code::DeviceLost,
             (Error::Driver { .. } | Error::NotReached { .. }, _) => Code::Driver,
             (Error::Unsupported { .. }, _) => Code::Unsupported,
+            (Error::NoRoom { .. }, _) => Code::NoRoom,
             _ => Code::BadArgument,
         };
         Failure::new(code, with_causes(&error))

@@ -110,6 +110,22 @@ impl<D: Device> Of<D> {
         self.enter(stream.allocate(bytes)?)
     }
 
+    /// Allocates on a stream, with addresses for a capacity. Returns the address.
+    pub(crate) fn allocate_growable(&self, bytes: u64, capacity: u64, native: u64) -> Result<u64, Failure> {
+        self.enter(self.stream(native)?.allocate_growable(bytes, capacity)?)
+    }
+
+    /// Makes the block at an address longer.
+    ///
+    /// # Safety
+    ///
+    /// No other thread frees the block or makes it longer meanwhile.
+    pub(crate) unsafe fn grow(&self, address: u64, bytes: u64) -> Result<(), Failure> {
+        let raw = self.blocks.get(address).ok_or_else(|| Failure::not_a_block(address))?;
+        // SAFETY: the number of a live block of this allocator is there, and the caller promises that it stays so.
+        Ok(unsafe { self.allocator.grow_raw(raw, bytes) }?)
+    }
+
     /// Puts a buffer into the tree of addresses. Returns its address.
     #[inline]
     fn enter(&self, buffer: Buffer<D>) -> Result<u64, Failure> {

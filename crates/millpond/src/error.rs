@@ -184,8 +184,8 @@ pub enum Error<E: BackendError> {
     },
     /// A buffer that cannot grow at its place. Nothing has changed.
     #[error(
-        "a buffer of {len} bytes cannot grow by {bytes}: {why}; reserve a capacity for it with \
-         `Stream::allocate_growable`, or allocate a longer one and copy"
+        "a buffer of {len} bytes cannot grow by {bytes}: {why}; reserve a capacity for it with `allocate_growable` \
+         (in C `millpond_alloc_growable`), or allocate a longer one and copy"
     )]
     NoRoom {
         /// The requested size of the buffer, in bytes.

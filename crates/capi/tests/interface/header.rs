@@ -79,6 +79,7 @@ fn codes_have_the_headers_numbers() {
         ("DEVICE_LOST", Code::DeviceLost),
         ("DRIVER", Code::Driver),
         ("INTERNAL", Code::Internal),
+        ("NO_ROOM", Code::NoRoom),
     ];
     assert_eq!(numbers, codes.map(|(name, code)| (name, code as i32)).into_iter().collect());
 }

@@ -129,6 +129,11 @@ fn basics() {
 }
 
 #[test]
+fn growth() {
+    on_both("growth");
+}
+
+#[test]
 fn errors() {
     on_both("errors");
 }
