@@ -18,8 +18,9 @@ use crate::typed::{Typed, TypedBuffer};
 
 /// Buffers that grow.
 impl<B: Backend> Stream<B> {
-    /// Allocates `bytes` bytes with addresses for `capacity`: [`Buffer::grow`] maps new pages after what the buffer has,
-    /// up to the capacity, and copies nothing. It is for what grows for a long time at one address, such as a KV cache.
+    /// Allocates `bytes` bytes with addresses for `capacity`: [`Buffer::grow`] maps new pages after what the buffer
+    /// has, up to the capacity, and copies nothing. It is for what grows for a long time at one address, such as a KV
+    /// cache.
     ///
     /// Addresses cost no memory: this is CUDA's `cuMemAddressReserve` for the capacity, with `cuMemMap` for the bytes.
     /// Both are rounded up to whole pages of 2 MiB or more, and the buffer has at least one page. A capacity below
@@ -64,7 +65,7 @@ impl<B: Backend> Stream<B> {
             return Err(Error::Unsupported {
                 what: "addresses for a buffer to grow into, under this policy or in this pool",
                 device: state.backend.caps().name.clone(),
-                advice: "use the policy `paged` on a device with virtual memory, and a pool without a source of its own",
+                advice: "use the policy `paged`, on a device with virtual memory and in a pool without a source",
             });
         }
         let growable = state.coordinator.lock().growable(bytes, capacity);

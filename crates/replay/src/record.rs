@@ -68,8 +68,8 @@ impl Sink for Recorder {
 }
 
 /// A log of decisions, so that runs can be compared: the events [`Grant`](Told::Grant), [`Grow`](Told::Grow),
-/// [`Free`](Told::Free) and [`Step`](Told::Step), which do not depend on the device's time. The same trace gives the same ones on every device
-/// that reuses in order.
+/// [`Free`](Told::Free) and [`Step`](Told::Step), which do not depend on the device's time. The same trace gives the
+/// same ones on every device that reuses in order.
 ///
 /// Takes 40 bytes of host memory for each decision.
 #[derive(Default)]

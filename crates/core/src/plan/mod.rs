@@ -113,7 +113,8 @@ pub(crate) enum Placing {
     Anywhere,
     /// At home, in pages of its own, with addresses after it for this number of bytes in all.
     Growable(u64),
-    /// Directly after this block, which becomes longer by it. The program has asked for this number of bytes of it then.
+    /// Directly after this block, which becomes longer by it. The program has asked for this number of bytes of it
+    /// then, in all.
     After(BlockId, u64),
 }
 

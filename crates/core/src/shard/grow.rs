@@ -33,9 +33,9 @@ pub(crate) struct Longer {
 }
 
 impl Shard {
-    /// Makes a block that is handed out longer at its place, so that it serves a request like `to`, from the free memory
-    /// after it that its stream may have at once. `usable` is the tick up to which memory that the stream itself freed
-    /// may be handed out to it again. Costs a look at the next two blocks.
+    /// Makes a block that is handed out longer at its place, so that it serves a request like `to`, from the free
+    /// memory after it that its stream may have at once. `usable` is the tick up to which memory that the stream itself
+    /// freed may be handed out to it again. Costs a look at the next two blocks.
     ///
     /// # Panics
     ///
