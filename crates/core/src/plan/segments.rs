@@ -78,6 +78,8 @@ impl Run<'_> {
         let most = total + total / 8;
         let left = self.core.ranges.left();
         let (needed, most, has_windows) = match addresses {
+            // A block may have a capacity that the device has no memory for.
+            Addresses::Home(bytes) if !self.plan.request.is_anywhere() => (bytes, most.max(bytes), false),
             Addresses::Home(bytes) => (bytes, most, false),
             // A window may be longer than the device: it has more of its pages than the request needs.
             Addresses::Windows(bytes) => (bytes, most.max(bytes), true),
