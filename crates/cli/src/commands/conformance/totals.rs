@@ -69,15 +69,18 @@ impl Totals {
             ("driver failures", Right),
             ("evidence", Right),
             ("restored", Right),
+            ("grown", Right),
             ("pages moved", Right),
             ("behind waits", Right),
         ]);
         for policy in POLICIES.iter() {
             let Some(Sum { runs, failed, tally }) = self.by_policy.get(policy.variant_name()) else { continue };
-            let Tally { grants, refusals, failures, evidence, restored, moved, moved_behind_wait } = tally;
+            let Tally { grants, refusals, failures, evidence, restored, grown, moved, moved_behind_wait } = tally;
             let evidence = *evidence as u64;
-            let numbers = [runs, failed, grants, refusals, failures, &evidence, restored, moved, moved_behind_wait];
-            let cells = numbers.into_iter().map(u64::to_string);
+            let moves = [moved, moved_behind_wait];
+            let numbers =
+                [runs, failed, grants, refusals, failures, &evidence, restored, grown].into_iter().chain(moves);
+            let cells = numbers.map(u64::to_string);
             table.row(std::iter::once(policy.variant_name().to_owned()).chain(cells).collect());
         }
         table
