@@ -32,11 +32,13 @@ pub mod units;
 
 pub use block::LastUse;
 pub use books::{GroupState, Member, Points};
-pub use coordinator::{Checkpoint, Coordinator, DeviceFacts, GroupBytes, GroupExtent, GroupPage, Holding, Obstacle, Restored, Shards};
+pub use coordinator::{
+    Checkpoint, Coordinator, DeviceFacts, GroupBytes, GroupExtent, GroupPage, Holding, Obstacle, Restored, Shards,
+};
 pub use ids::{BlockId, GroupId, PageId, Place, PoolId, ScopeId, SegmentId, ShardBlock, ShardId, Side, Slot};
 pub use memory::{NoRoom, Requester};
+pub use paged::Growable;
 pub use plan::{Conditions, Denied, Forecast, FreeRange, Outcome, PageCall, Pin, Plan, Polled, Relief, Report, Step};
 pub use shard::{BlockState, BlockView, Extent, Freed, Grant, Grown, PageView, Retired, SegmentView, Shard, Uses};
-pub use paged::Growable;
 pub use size::{Sizes, Want};
 pub use stats::WasteLedger;

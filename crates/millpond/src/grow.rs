@@ -5,7 +5,7 @@ use std::panic::Location;
 use bytemuck::Pod;
 use millpond_backend::Backend;
 use millpond_core::settings::Scrub;
-use millpond_core::{BlockId, Extent, Grant, Grown, NoRoom, Plan, Want};
+use millpond_core::{BlockId, Denied, Extent, Grant, Grown, NoRoom, Plan, Want};
 
 use crate::buffer::{Buffer, EMPTY};
 use crate::drive::Ending;
@@ -70,7 +70,7 @@ impl<B: Backend> Stream<B> {
         }
         let growable = state.coordinator.lock().growable(bytes, capacity);
         let growable = growable.ok_or(Error::TooLarge { requested: capacity.max(bytes) })?;
-        let plan = state.plan_for(lane, &growable.want, &asked).with_capacity(growable.capacity);
+        let plan = state.plan_for(lane, growable.want, asked.stream).with_capacity(growable.capacity);
         let Ok(grant) = state.run_growth(lane, plan, &growable.want, &asked)? else {
             panic!("{growable:?} has no place that it could be stuck at")
         };
@@ -198,22 +198,16 @@ impl<B: Backend> State<B> {
                 }
                 Ok(Ok(grant))
             }
-            Grown::NoRoom(why) => Ok(Err(why)),
+            Grown::NoRoom(why) => {
+                // What is free after a block of a paused group is not there for it.
+                self.expect_running(lane.lock().shard.pool())?;
+                Ok(Err(why))
+            }
             Grown::Missed(want) => {
-                let plan = self.plan_for(lane, &want, asked).after(block, to.requested);
+                let plan = self.plan_for(lane, want, asked.stream).after(block, to.requested);
                 self.run_growth(lane, plan, &want, asked)
             }
         }
-    }
-
-    /// Returns the plan for a request that no cached block serves.
-    fn plan_for(&self, lane: &Lane<B>, want: &Want, asked: &Asked) -> Plan {
-        if self.sinks.is_told() {
-            self.sinks.tell(&Event::Miss { stream: asked.stream, requested: want.requested });
-        }
-        let plan = Plan::allocate(lane.shard, *want, self.clocks()).for_stream(asked.stream);
-        let plan = plan.with_open_tick(lane.mark(&self.backend, asked.stream));
-        if self.backend.caps().oversubscribes { plan.within_budget() } else { plan }
     }
 
     fn run_growth(
@@ -223,10 +217,14 @@ impl<B: Backend> State<B> {
         want: &Want,
         asked: &Asked,
     ) -> Result<Result<Grant, NoRoom>, Error<B::Error>> {
+        if self.sinks.is_told() {
+            self.sinks.tell(&Event::Miss { stream: asked.stream, requested: want.requested });
+        }
         match self.run_for(&mut plan, Some(&(lane.shard, *want, *asked)))? {
             Ending::Granted(grant) => Ok(Ok(grant)),
             Ending::Stuck(why) => Ok(Err(why)),
-            Ending::Lent(..) | Ending::Done => panic!("a plan for {want:?} at one place ended elsewhere"),
+            Ending::Denied(Denied::Closed(group)) => Err(self.paused(group)),
+            ending => panic!("a plan for {want:?} at one place ended with {ending:?}"),
         }
     }
 }

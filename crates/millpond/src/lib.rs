@@ -13,9 +13,9 @@ mod error;
 pub mod events;
 mod fit;
 mod frees;
-mod idle;
-pub mod hooks;
 mod grow;
+pub mod hooks;
+mod idle;
 mod lane;
 mod latch;
 #[cfg(not(loom))]

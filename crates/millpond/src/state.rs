@@ -14,9 +14,9 @@ use crate::bond::Bonds;
 use crate::created::{Created, Lease};
 use crate::error::Error;
 use crate::events::Sinks;
+use crate::hooks::Hooks;
 #[cfg(not(loom))]
 use crate::idle::Background;
-use crate::hooks::Hooks;
 use crate::lane;
 use crate::pages::Pages;
 use crate::raw::latched::Guard;

@@ -31,7 +31,7 @@ pub enum Member {
 }
 
 /// All groups, by number.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Groups {
     table: BTreeMap<GroupId, GroupState>,
     next: u64,

@@ -45,7 +45,7 @@ enum State {
 }
 
 /// The book of idle memory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Idle {
     state: State,
     /// How long a watch is, in multiples of the shortest.

@@ -70,6 +70,7 @@ impl Highs {
 }
 
 /// The scopes that are open, of which the device's own is always one.
+#[derive(Clone)]
 pub(crate) struct Scopes {
     /// What each has kept, in the order in which they were opened: the highs until the next one was. What the last one
     /// of them has kept is what others left to it.

@@ -368,7 +368,7 @@ impl Pager<'_> {
                     shard.memory.set_last_use(ground.gap, from);
                     let grant =
                         shard.serve_growth(ground, &want, clock, NewUser { stream, last_use: from.max(before) });
-                    shard.mark_growable(grant.block);
+                    shard.mark_used_elsewhere(grant.block);
                     grant
                 })
             }

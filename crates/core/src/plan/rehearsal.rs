@@ -118,7 +118,7 @@ impl Coordinator {
                     driver.forecast.report = Some(report);
                     break;
                 }
-                Step::Done => break,
+                Step::Denied(_) | Step::Done => break,
                 step => {
                     let outcome = driver.perform(&core, &step);
                     core.learn(&mut plan, outcome, &mut copies);
@@ -169,9 +169,10 @@ impl Imagined<'_> {
             Step::ReleaseRange { .. } => Outcome::Done,
             // No other plan is known, and the plan does not appeal.
             Step::Pause { .. } => Outcome::Failed,
-            Step::Grant(_) | Step::Lend { .. } | Step::Refuse(_) | Step::Done | Step::Appeal(_) => {
+            Step::Grant(_) | Step::Lend { .. } | Step::Grown(_) | Step::Stuck(_) | Step::Appeal(_) => {
                 panic!("{step:?} has no outcome in a rehearsal")
             }
+            Step::Refuse(_) | Step::Denied(_) | Step::Done => panic!("{step:?} has no outcome in a rehearsal"),
         }
     }
 

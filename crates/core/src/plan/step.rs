@@ -110,11 +110,8 @@ pub enum Step {
 impl Step {
     /// Returns whether this is the last step of its plan.
     pub fn is_end(&self) -> bool {
-        match self {
-            Step::Grant(_) | Step::Lend { .. } | Step::Grown(_) | Step::Stuck(_) => true,
-            Step::Refuse(_) | Step::Denied(_) | Step::Done => true,
-            _ => false,
-        }
+        let is_answer = matches!(self, Step::Grant(_) | Step::Lend { .. } | Step::Grown(_) | Step::Stuck(_));
+        is_answer || matches!(self, Step::Refuse(_) | Step::Denied(_) | Step::Done)
     }
 }
 

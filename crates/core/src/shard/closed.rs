@@ -16,7 +16,7 @@ use crate::books::Points;
 use crate::ids::{BlockId, Slot};
 
 /// What a closed shard keeps until it is opened.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Closed {
     /// The blocks that were free when it was closed.
     claimed: Vec<BlockId>,
@@ -26,6 +26,7 @@ pub(super) struct Closed {
     pub(super) paused: bool,
 }
 
+#[derive(Clone)]
 struct FreedMeanwhile {
     block: BlockId,
     points: Points,
@@ -54,7 +55,7 @@ impl Shard {
         let Some(closed) = self.closed.take() else { return false };
         assert!(!closed.paused, "shard {} is opened without its pages", self.memory.id.0);
         for id in self.blocks_in_state(State::Live) {
-            self.memory.blocks[id].used_elsewhere = self.uses.contains_key(&id) || self.panes.has(id);
+            self.mark_used_elsewhere(id);
         }
         closed.claimed.into_iter().for_each(|id| self.memory.unclaim(id, clocks));
         let freed = closed.freed.into_iter();
@@ -111,7 +112,7 @@ impl Shard {
     pub(crate) fn contents(&self, whole: bool) -> Vec<Extent> {
         let has_contents = |block: &Block| match block.state {
             State::Live | State::Away => true,
-            State::Unmapped => false,
+            State::Unmapped | State::Reserved => false,
             _ => whole,
         };
         let homes = self.memory.segments.iter().filter(|(_, segment)| !segment.has_windows).map(|(slot, _)| slot);

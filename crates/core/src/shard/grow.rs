@@ -99,16 +99,16 @@ impl Shard {
         let (slot, offset, side) = (block.slot, block.offset, block.side);
         self.snug_gives(size - bytes, before);
         self.snug_takes(size, requested);
-        self.mark_growable(id);
+        self.mark_used_elsewhere(id);
         let becomes_oversize = size >= max_split && size - bytes < max_split;
         let unsettled = self.meter.grow(side, bytes, requested - before, becomes_oversize, change);
         let base = self.memory.segments[slot].base;
         Grant { block: id, slot, offset, size, base, last_use: user.last_use, unsettled }
     }
 
-    /// Has the free of a block that was handed out take the way on which the addresses that are reserved for it become
-    /// ordinary ones, for as long as there are some.
-    pub(crate) fn mark_growable(&mut self, id: BlockId) {
+    /// Has the free of a block that was handed out take the long way if there is a reason: it was used on other streams, it
+    /// lies in a window, or addresses are reserved for it, which become ordinary ones then.
+    pub(crate) fn mark_used_elsewhere(&mut self, id: BlockId) {
         let is_used = self.uses.contains_key(&id) || self.panes.has(id);
         self.memory.blocks[id].used_elsewhere = is_used || self.memory.is_growable(id);
     }

@@ -137,7 +137,6 @@ impl<B: Backend> State<B> {
                 advice: "use its streams without telling the allocator of a capture",
             });
         }
-        #[cfg(not(loom))]
         self.expect_running(pool)?;
         let open = self.backend.mark(stream);
         let mut coordinator = self.coordinator.lock();

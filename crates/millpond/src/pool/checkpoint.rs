@@ -89,7 +89,6 @@ impl<B: Backend> Pool<B> {
         to: &Checkpoint,
         leaving: impl Iterator<Item = (ShardId, BlockId)>,
     ) -> Result<(), Error<B::Error>> {
-        #[cfg(not(loom))]
         self.state().expect_running(self.id())?;
         let leaving = leaving.filter(|&(_, block)| block != EMPTY);
         let leaving: Vec<_> = leaving.map(|(shard, block)| ShardBlock { shard, block }).collect();

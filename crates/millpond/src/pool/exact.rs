@@ -34,7 +34,6 @@ impl<B: Backend> Stream<B> {
         let want = state.sizes.want(bytes).ok_or(Error::TooLarge { requested: bytes })?;
         let lane: &crate::state::Lane<B> = self.lane();
         let asked = Asked { stream: self.id(), site: Location::caller() };
-        #[cfg(not(loom))]
         state.expect_running(lane.lock().shard.pool())?;
         state.retire_ready()?;
         for _ in 0..WAITS_MOST {

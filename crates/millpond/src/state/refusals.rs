@@ -51,3 +51,16 @@ impl<B: Backend> State<B> {
         if point.tick <= marked { Ok(()) } else { Err(Error::NotMarked { point, marked }) }
     }
 }
+
+/// The tests of interleavings have no groups.
+#[cfg(loom)]
+impl<B: Backend> State<B> {
+    pub(crate) fn paused(&self, _: millpond_core::GroupId) -> Error<B::Error> {
+        Error::Paused { group: Box::default() }
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "as where there are groups")]
+    pub(crate) fn expect_running(&self, _: millpond_core::PoolId) -> Result<(), Error<B::Error>> {
+        Ok(())
+    }
+}

@@ -102,6 +102,7 @@ impl<B: Backend> Stream<B> {
         if state.is_plain() && self.lane.lock().shard.would_hit(&want, by) {
             return Ok(Fit::AT_ONCE);
         }
+        state.expect_running(self.lane.lock().shard.pool())?;
         state.rehearse(&self.lane, want, self.id)
     }
 }
