@@ -49,6 +49,11 @@ class _Table(ctypes.Structure):
         ("recording_write", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)),
         ("recording_drop", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
         ("header_check", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p)),
+        # The shim calls this one, with a pool as PyTorch names it.
+        ("group_add_pool", ctypes.c_void_p),
+        ("group_pause", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_char_p, ctypes.c_int32)),
+        ("group_resume", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_char_p)),
+        ("group_info", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p)),
         ("peak_open", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64))),
         ("peak_json", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_uint64, ctypes.POINTER(ctypes.c_void_p))),
         ("peak_close", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_uint64)),

@@ -122,7 +122,7 @@ class Group:
         return device in self._idle
 
     def info(self, device: Any = None) -> Info:
-        """Returns what the group holds on a device, the current one without a number: ``live_bytes``, ``paused_bytes``,
+        """Returns what the group holds on a device, the current one without a number: ``allocated_bytes``, ``paused_bytes``,
         ``host_bytes`` and ``is_paused``."""
         return _groups.info(self._device(device), self.name)
 
@@ -169,7 +169,6 @@ def group(name: str, shim: ctypes.CDLL, device: Callable[[Any], int]) -> Group:
         raise BadType(f"millpond: {name!r} is no name of a group: it is a text")
     if not name or "\0" in name:
         raise BadValue(f"millpond: {name!r} is no name of a group: it has characters, and none of them is null")
-    _groups.check()
     return _by_name.setdefault(name, Group(name, shim, device))
 
 

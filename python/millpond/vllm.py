@@ -89,7 +89,7 @@ class CuMemAllocator:
 
     def get_current_usage(self) -> int:
         """Returns the bytes of all live blocks of the current device that have a tag."""
-        return sum(group.info().live_bytes for group in self._groups.values())
+        return sum(group.info().allocated_bytes for group in self._groups.values())
 
     @staticmethod
     def _tidy() -> None:

@@ -30,7 +30,7 @@ class Group:
 
 
 class Groups:
-    """All groups, in the order in which they were made: the handle of one is its place, from 1."""
+    """All groups, in the order in which they were made."""
 
     def __init__(self) -> None:
         self.made: list[Group] = []
@@ -47,61 +47,55 @@ class Groups:
         self.error.value = text.encode()
         return status
 
-    def create(self, device: int, name: bytes, out: Any) -> int:
-        key = (device, name.decode())
-        known = [(group.device, group.name) for group in self.made]
-        if key not in known:
-            self.made.append(Group(*key))
-            known.append(key)
-        out[0] = known.index(key) + 1
-        return 0
+    def _group(self, device: int, name: bytes) -> Group:
+        found = [group for group in self.made if (group.device, group.name) == (device, name.decode())]
+        if not found:
+            found = [Group(device, name.decode())]
+            self.made += found
+        return found[0]
 
-    def add_pool(self, handle: int, pool: Pool) -> int:
-        group, key = self.made[handle - 1], (pool.first, pool.second)
+    def add_pool(self, device: int, name: bytes, pool: Pool) -> int:
+        group, key = self._group(device, name), (pool.first, pool.second)
         for other in self.made:
             if other is not group and other.device == group.device and key in other.pools:
                 return self._refuse(BAD_ARGUMENT, f'the pool {key} is of the group "{other.name}"')
         group.pools.add(key)
         return 0
 
-    def pause(self, handle: int, keep: int) -> int:
-        group = self.made[handle - 1]
+    def pause(self, device: int, name: bytes, keep: int) -> int:
+        group = self._group(device, name)
         self.calls.append((f"pause {keep}", group.device, group.name))
         group.kept = keep if group.kept is None else group.kept
         return 0
 
-    def resume(self, handle: int) -> int:
-        group = self.made[handle - 1]
+    def resume(self, device: int, name: bytes) -> int:
+        group = self._group(device, name)
         self.calls.append(("resume", group.device, group.name))
         if group.name in self.full and group.kept is not None:
             return self._refuse(OUT_OF_MEMORY, f'out of memory: the group "{group.name}" stays paused')
         group.kept = None
         return 0
 
-    def info(self, handle: int, out: Any) -> int:
-        kept = self.made[handle - 1].kept
-        out[0] = _groups.RawInfo(7, 0 if kept is None else 5, 5 if kept == 1 else 0, int(kept is not None), 0)
+    def info(self, device: int, name: bytes, out: int) -> int:
+        kept = self._group(device, name).kept
+        info = _groups.RawInfo(7, 5 if kept is None else 0, 0 if kept is None else 5, 5 if kept == 1 else 0)
+        info.is_paused = int(kept is not None)
+        ctypes.memmove(out, ctypes.addressof(info), ctypes.sizeof(info))
         return 0
 
 
 def install() -> Groups:
-    """Makes the package read a copy of the library's table that has groups. Returns the groups."""
+    """Makes the package read a copy of the library's table with other groups. Returns the groups."""
     groups = Groups()
     address = _library.address()
-    size = ctypes.sizeof(_library._Table)
-
-    class Whole(ctypes.Structure):
-        _fields_ = [("table", ctypes.c_char * size), ("groups", _groups.Entries)]
-
-    whole = Whole()
-    ctypes.memmove(ctypes.addressof(whole), address, size)
+    size = ctypes.c_uint32.from_address(address + ctypes.sizeof(ctypes.c_uint32)).value
+    whole = ctypes.create_string_buffer(ctypes.string_at(address, size), size)
     table = _library._Table.from_address(ctypes.addressof(whole))
-    table.size = ctypes.sizeof(Whole)
-    add_pool = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, Pool)(groups.add_pool)
-    whole.groups.group_add_pool = ctypes.cast(add_pool, ctypes.c_void_p)
-    for name in ("create", "pause", "resume", "info"):
+    add_pool = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_char_p, Pool)(groups.add_pool)
+    table.group_add_pool = ctypes.cast(add_pool, ctypes.c_void_p)
+    for name in ("pause", "resume", "info"):
         entry = f"group_{name}"
-        setattr(whole.groups, entry, type(getattr(whole.groups, entry))(getattr(groups, name)))
+        setattr(table, entry, type(getattr(table, entry))(getattr(groups, name)))
     # The text of a refusal here, or else the library's own. A function of C returns an address.
     own = ctypes.CFUNCTYPE(ctypes.c_void_p)(ctypes.cast(table.last_error, ctypes.c_void_p).value or 0)
 
@@ -112,7 +106,7 @@ def install() -> Groups:
     at = ctypes.addressof(whole) + _library._Table.last_error.offset
     ctypes.c_void_p.from_address(at).value = ctypes.cast(said, ctypes.c_void_p).value
     # Everything lives as long as the process, as the library's table does.
-    held: list[Any] = [whole, add_pool, said, own]
+    held: list[Any] = [whole, table, add_pool, said, own]
     found: Callable[[], int] = functools.cache(lambda: ctypes.addressof(held[0]))
     setattr(_library, "address", found)
     _library._table.cache_clear()

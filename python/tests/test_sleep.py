@@ -2,11 +2,9 @@
 and the library's groups. scripts/python.sh runs it."""
 
 import pathlib
-import re
 import unittest
 
 import stand_ins
-from millpond import _groups, _library
 from stand_ins import TORCH
 
 # What torch has of private pools: the scopes that are open, the last one first, with the thread of each.
@@ -99,30 +97,6 @@ def run(
     return stand_ins.run(begin + code, modules, environment, needs_shim=True).splitlines()
 
 
-class Table(unittest.TestCase):
-    def test_python_knows_the_entries_as_the_header_has_them(self) -> None:
-        header = pathlib.Path(_library.__file__).parent / "shim" / "millpond_core.h"
-        text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
-        table = text.split("typedef struct millpond_core_v1 {")[1]
-        entries = re.findall(r"\(\*(\w+)\)\(", table.split("} millpond_core_v1;")[0])
-        known = [field[0] for field in [*_library._Table._fields_[2:], *_groups.Entries._fields_]]
-        # A library without groups ends in front of them, and is refused.
-        self.assertIn(entries[:len(known)], (known, known[:-len(_groups.Entries._fields_)]))
-
-    def test_a_library_without_groups_is_refused(self) -> None:
-        self.assertIn("which cannot pause memory: it is older than the package", run("""
-import ctypes, millpond.torch
-from millpond import _library
-millpond.torch.enable()
-size = ctypes.sizeof(_library._Table)
-shorter = ctypes.create_string_buffer((ctypes.c_char * size).from_address(_library.address()).raw, size)
-ctypes.c_uint32.from_buffer(shorter, 4).value = size + 8
-_library.address = lambda: ctypes.addressof(shorter)
-try: millpond.torch.group("kv")
-except millpond.torch.Error as error: print(error)
-""", begin="")[0])
-
-
 class Groups(unittest.TestCase):
     def test_requests_go_to_the_pool_of_the_innermost_group_of_the_thread(self) -> None:
         run("""
@@ -195,7 +169,7 @@ assert here() == "" and torch.opened == []
 kv = millpond.torch.group("kv")
 millpond.torch.pause(kv)
 assert groups.calls == [("pause 1", 0, "kv"), ("pause 1", 1, "kv")], groups.calls
-assert kv.info() == millpond.torch.Info(live_bytes=7, paused_bytes=5, host_bytes=5, is_paused=True)
+assert kv.info() == millpond.torch.Info(allocated_bytes=7, paused_bytes=5, host_bytes=5, is_paused=True)
 assert not kv.info("cuda:2").is_paused
 millpond.torch.resume("kv")
 assert not kv.info().is_paused and kv.info(1).paused_bytes == 0
