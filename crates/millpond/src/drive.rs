@@ -42,7 +42,8 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Looks for a free block in a lane, after what waits for points was polled. After a miss returns the shard's [`changes`](millpond_core::Shard::changes).
+    /// Looks for a free block in a lane, after what waits for points was polled. After a miss returns the shard's
+    /// [`changes`](millpond_core::Shard::changes).
     #[inline(always)]
     fn find_hit(
         self: &Arc<Self>,

@@ -219,11 +219,11 @@ pub enum Error<E: BackendError> {
         /// The tick that the stream reached.
         reached: Tick,
     },
-    /// A [hook](crate::Allocator::on_out_of_memory) made a request of its own allocator that the cache does not serve at
-    /// once. Nothing was changed.
+    /// A [hook](crate::Allocator::on_out_of_memory) made a request of its own allocator that the cache does not serve
+    /// at once. Nothing was changed.
     #[error(
-        "a hook that runs because the allocator is out of memory asked it for {requested} bytes that the cache does not \
-         serve at once; there, ask the cache alone with `allocate_cached`, or use memory that was allocated before"
+        "a hook that runs because the allocator is out of memory asked it for {requested} bytes that the cache does \
+         not serve at once; there, ask the cache alone with `allocate_cached`, or use memory that was allocated before"
     )]
     InHook {
         /// The requested size, in bytes.

@@ -226,17 +226,17 @@ impl<B: Backend> Allocator<B> {
     ///   error [`Error::InHook`](crate::Error::InHook), also with `allocate_prepared`. `allocate_cached` does more
     ///   there. Frees, `empty_cache` and `trim` work as always. A hook must not wait for another thread that requests
     ///   memory.
-    /// - A hook that panics passes its panic to the caller of the request. Nothing is allocated, and the allocator stays
-    ///   usable.
-    /// - While a sink is set, it is told the request once, with what each attempt does; and of a refusal at the end only.
+    /// - A hook that panics passes its panic to the caller of the request. Nothing is allocated, and the allocator
+    ///   stays usable.
+    /// - A sink receives the request once, with what each attempt does, and a refusal at the end only.
     ///
-    /// A hook that owns buffers or a stream keeps no memory for ever: it ends with the last handle of the allocator. One
-    /// that owns an [`Allocator`] or a [`Stream`](crate::Stream) is such a handle, so drop the registration, or have the
-    /// hook own a `Weak` reference to the program's part that has it.
+    /// A hook that owns buffers keeps no memory for ever: it ends with the last handle of the allocator. But one that
+    /// owns an [`Allocator`] or a [`Stream`](crate::Stream) is such a handle. So drop the registration, or have it
+    /// own a `Weak` reference to the part of the program that has the handle.
     ///
-    /// RMM's `failure_callback_resource_adaptor` asks one callback, again and again for as long as it
-    /// returns true. PyTorch's `attach_out_of_memory_observer` is told of a refusal, and cannot prevent it; its
-    /// `FreeMemoryCallback` may, and is asked before the driver is.
+    /// RMM's `failure_callback_resource_adaptor` asks one callback, again and again for as long as it returns true.
+    /// PyTorch's `attach_out_of_memory_observer` is told of a refusal, and cannot prevent it; its `FreeMemoryCallback`
+    /// may, and is asked before the driver is.
     ///
     /// Costs nothing until a request is to be refused, which then takes a report for each attempt: a look at each
     /// block.

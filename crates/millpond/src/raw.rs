@@ -18,7 +18,7 @@
 //! - `Handle::state`, one for all handles of the user: `Allocator`, `Stream`, `Pinned`. A borrow of one of them keeps
 //!   the state alive for as long as the borrow lasts. When the last handle is dropped, `Handle::drop` marks every lane
 //!   as closing, and gives up its own reference after that.
-//! - `LaneState::keep` of each lane. `State::allocate` and `Buffer::empty` set it before the first buffer of the lane
+//! - `LaneState::keep` of each lane. `State::find_hit` and `Buffer::empty` set it before the first buffer of the lane
 //!   exists, while the requesting stream has a handle; a hit is served only where it is set, and a request that missed
 //!   on the hot path goes to `State::miss` only from there. It stays set while the stream has a handle.
 //!   `LaneState::let_go` takes it out, which requires the lane's lock, `closing`, no live block and no buffer of 0

@@ -240,7 +240,7 @@ impl<B: Backend> Stream<B> {
         self.hand_out(&want, &grant, lane)
     }
 
-    /// Tells sinks of a grant that took more than a look at its lane, and scrubs the block. Returns its buffer.
+    /// Reports a grant that took more than a look at its lane to the sinks, and scrubs the block. Returns its buffer.
     fn hand_out(&self, want: &Want, grant: &Grant, lane: &Lane<B>) -> Result<Buffer<B>, Error<B::Error>> {
         let state = &self.handle.state;
         if state.sinks.is_told() {

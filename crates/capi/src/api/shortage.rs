@@ -14,7 +14,7 @@ pub unsafe extern "C" fn millpond_hook_add(pond: *mut CAllocator, hook: *const C
     boundary::status(|| {
         // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
         let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
-        // SAFETY: the caller promises that the pointer is null or valid, and that the functions do what the header says.
+        // SAFETY: the caller promises that the pointer is null or valid, and the functions do what the header says.
         out.put(on!(served, of => unsafe { of.hooks.add(&of.allocator, of.number, hook)? }));
         Ok(())
     })

@@ -11,7 +11,7 @@ pub(super) unsafe extern "C" fn hook_add(device: i32, hook: *const CHook, out: *
     boundary::status(|| {
         // SAFETY: the caller promises that the pointer is null or valid.
         let out = unsafe { Out::required("out", out)? };
-        // SAFETY: the caller promises that the pointer is null or valid, and that the functions do what the header says.
+        // SAFETY: the caller promises that the pointer is null or valid, and the functions do what the header says.
         out.put(on!(ponds::get(device)?, of => unsafe { of.hooks.add(&of.allocator, of.number(), hook)? }));
         Ok(())
     })

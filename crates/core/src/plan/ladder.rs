@@ -29,8 +29,8 @@ impl Run<'_> {
         }
     }
 
-    /// Returns the rung that follows one that has not served the request. Where what is cached has to do, that is at most
-    /// a search, and under `paged` one attempt.
+    /// Returns the rung that follows one that has not served the request. Where what is cached has to do, there is a
+    /// search alone, and under `paged` one attempt.
     fn next_rung(&self, rung: Rung) -> Rung {
         match rung {
             Rung::Search if self.plan.request.is_cached_only() => {

@@ -57,8 +57,8 @@ pub(crate) struct Allocation {
     pub(crate) want: Want,
 }
 
-/// What is asked for. It stays as it is for the life of the plan, but for what it missed at, the allowance, and whether it
-/// is short.
+/// What is asked for. It stays as it is for the life of the plan, but for what it missed at, the allowance, and whether
+/// it is short.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) goal: Goal,
@@ -231,10 +231,10 @@ impl Plan {
         self
     }
 
-    /// Has the request served from what is cached, or not at all: the plan asks the driver for no memory, releases none,
-    /// and neither waits on the host nor for other plans. It may map free pages into windows, for which it may take
-    /// addresses, and have the stream wait on the device. Ends with [`Step::Done`] instead of a refusal, which is
-    /// counted nowhere.
+    /// Has the request served from what is cached, or not at all. The plan asks the driver for no memory and releases
+    /// none, and it waits neither on the host nor for other plans. It may map free pages into windows, for which it may
+    /// take addresses, and have the stream wait on the device. It ends with [`Step::Done`] instead of a refusal, and
+    /// nothing counts that.
     pub fn cached_only(mut self) -> Self {
         self.request.allowance = Allowance::Nothing;
         self

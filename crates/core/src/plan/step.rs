@@ -286,8 +286,8 @@ impl Report {
         self.tried_bytes.saturating_sub(if self.moves_pages { self.idle_bytes() } else { 0 })
     }
 
-    /// Returns the bytes that must at least come free for the request: what the limit is too low by, or what is missing if
-    /// the driver has refused it.
+    /// Returns the bytes that must at least come free for the request: by how much the limit is too low, or what is
+    /// missing if the driver has refused it.
     pub fn short_bytes(&self) -> u64 {
         match self.beyond_limit_bytes() {
             0 => self.missing_bytes(),
