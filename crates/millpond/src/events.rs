@@ -35,12 +35,13 @@ pub enum Event {
         /// The size of the block, in bytes.
         size: u64,
     },
-    /// A block that is handed out became longer at its place ([`Buffer::grow`](crate::Buffer::grow)).
+    /// A block that is handed out became longer at its place ([`Buffer::grow`](crate::Buffer::grow)). What its last page
+    /// had room for is not told: it was added before.
     Grow {
         /// The stream of the block.
         stream: StreamId,
-        /// By how many bytes it was requested to grow.
-        requested: u64,
+        /// The number of bytes that were added to it.
+        added: u64,
         /// The segment.
         segment: SegmentId,
         /// The offset in the segment, in bytes.

@@ -146,9 +146,9 @@ impl<B: Backend> Buffer<B> {
         lane.count_out(added.bytes);
         drop(held);
         self.has_grown(&grant, requested);
-        if state.sinks.is_told() {
-            let (stream, requested, size) = (self.stream(), bytes, grant.size);
-            let event = |segment, offset| Event::Grow { stream, requested, segment, offset, size };
+        if state.sinks.is_told() && added.bytes > 0 {
+            let (stream, added, size) = (self.stream(), added.bytes, grant.size);
+            let event = |segment, offset| Event::Grow { stream, added, segment, offset, size };
             state.tell_of(&lane, (slot, offset), event);
         }
         Ok(())

@@ -53,8 +53,8 @@ impl Sink for Recorder {
             Told::Grant { stream, requested, segment, offset, .. } => {
                 building.allocate((segment, offset), requested, stream);
             }
-            Told::Grow { stream, requested, segment, offset, .. } => {
-                building.grow((segment, offset), requested, stream);
+            Told::Grow { stream, added, segment, offset, .. } => {
+                building.grow((segment, offset), added, stream);
             }
             Told::Free { segment, offset } => building.free((segment, offset)),
             Told::Use { segment, offset, stream } => building.used_on((segment, offset), stream),

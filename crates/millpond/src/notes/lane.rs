@@ -99,7 +99,8 @@ impl Notes {
     }
 
     /// Takes in that a block became longer, of which the program asked for this number of bytes more. The history has
-    /// what it became longer by as another allocation, and frees it with the block.
+    /// what was added as another allocation, and frees it with the block. All of that counts as requested there, as the
+    /// growth that its last page has room for is not in the history.
     pub(crate) fn grown(&mut self, shard: &Shard, requested: u64, grant: &Grant) {
         let note = self.note_mut(grant.block);
         if note.state != NoteState::Live {
@@ -107,16 +108,16 @@ impl Notes {
         }
         let before = *note;
         (note.size, note.requested) = (grant.size, before.requested + requested);
-        if grant.size == before.size {
+        let size = grant.size - before.size;
+        if size == 0 {
             return;
         }
-        let part = Part { size: grant.size - before.size, requested };
         let first = Part { size: before.size, requested: before.requested };
+        let part = Part { size, requested: size };
         self.grown.entry(grant.block).or_insert_with(|| vec![first]).push(part);
         if let Some(ring) = &mut self.ring {
             let now = ring.now();
-            let Part { size, requested } = part;
-            let added = Note { offset: before.offset + before.size, size, requested, ..before };
+            let added = Note { offset: before.offset + before.size, size, requested: size, ..before };
             ring.push(Raw { site: added.site, ..added.entry(Kind::Alloc, now, shard) });
         }
     }

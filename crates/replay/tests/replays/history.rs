@@ -19,8 +19,12 @@ fn program(allocator: &Allocator<Sim>, seed: u64) {
         match random.below(6) {
             0 => newest.record_stream(&streams[other]).unwrap(),
             1 => newest.used_until(streams[other].point()).unwrap(),
+            2 => held.extend(streams[at].allocate_growable(1 + random.below(3 * MIB), 16 * MIB)),
             _ => {}
         }
+        let grown = random.index(held.len());
+        // Where something is in the way, nothing changes.
+        let _ = held[grown].grow(1 + random.below(3 * MIB));
         if held.len() > 20 {
             drop(held.swap_remove(random.below(20) as usize));
         }

@@ -60,9 +60,9 @@ impl Sink for Tracing {
                 let (stream, segment, bytes) = (stream.0, segment.0, size);
                 trace!(target: "millpond", device, stream, segment, offset, bytes, requested, "grant");
             }
-            Event::Grow { stream, requested, segment, offset, size } => {
+            Event::Grow { stream, added, segment, offset, size } => {
                 let (stream, segment, bytes) = (stream.0, segment.0, size);
-                trace!(target: "millpond", device, stream, segment, offset, bytes, requested, "grow");
+                trace!(target: "millpond", device, stream, segment, offset, bytes, added, "grow");
             }
             Event::Free { segment, offset } => {
                 trace!(target: "millpond", device, segment = segment.0, offset, "free");
