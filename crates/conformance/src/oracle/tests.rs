@@ -254,7 +254,8 @@ fn range(segment: u64, places: [Option<(u32, bool)>; 4]) -> SegmentView {
         bytes: 4 * PAGE,
         page_bytes: PAGE,
         blocks: (0..4).map(block).collect(),
-        pages,        is_paused: false,
+        pages,
+        is_paused: false,
     }
 }
 
