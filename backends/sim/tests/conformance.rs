@@ -52,3 +52,19 @@ devices! {
     barriers_submit_seeded: Submit InOrder Completion::Seeded(13), with_barriers();
     barriers_after_submit: Submit AfterSubmit Completion::Manual, with_barriers();
 }
+
+/// Whatever a device is like, a group is running or paused after each failure, with its contents.
+#[test]
+fn groups_are_paused_and_resumed() {
+    let completions = [Completion::Immediate, Completion::Seeded(11)];
+    let with = |closing, reuse| completions.map(|completion| SimDevice::new(closing, reuse, completion));
+    let devices = [
+        with(Closing::Backend, Reuse::InOrder),
+        with(Closing::Backend, Reuse::AfterDone),
+        with(Closing::Submit, Reuse::AfterSubmit),
+    ];
+    for device in devices.as_flattened() {
+        let skipped = millpond_conformance::sleep::pause_and_resume(device).unwrap_or_else(|text| panic!("{text}"));
+        assert_eq!(skipped, None);
+    }
+}

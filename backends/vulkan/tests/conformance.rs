@@ -19,3 +19,13 @@ fn the_device_is_there_and_watched() {
     let required = std::env::var("MILLPOND_REQUIRE").unwrap_or_default();
     assert!(!required.split(',').any(|each| each.trim() == power), "MILLPOND_REQUIRE names {power}: {reason}");
 }
+
+/// A group is running or paused after each failure, with its contents, where the device binds sparsely.
+#[test]
+fn groups_are_paused_and_resumed() {
+    match millpond_conformance::sleep::pause_and_resume(&VulkanDevice::new(0).validation(true)) {
+        Ok(None) => {}
+        Ok(Some(reason)) => eprintln!("SKIPPED: {reason}"),
+        Err(text) => panic!("{text}"),
+    }
+}

@@ -38,17 +38,19 @@ struct All {
     pages: PageStats,
     slack: SlackStats,
     idle: IdleStats,
+    paused_bytes: u64,
     driver: DriverActivity,
 }
 
 /// Returns all statistics of an allocator as one object.
 pub(crate) fn json<B: Backend>(of: &Allocator<B>) -> String {
     let (memory, pages, slack) = (of.stats(), of.page_stats(), of.slack_stats());
-    object(&All { memory, pages, slack, idle: of.idle_stats(), driver: of.driver_activity() })
+    let (idle, paused_bytes) = (of.idle_stats(), of.memory_paused());
+    object(&All { memory, pages, slack, idle, paused_bytes, driver: of.driver_activity() })
 }
 
 /// Returns all statistics as one object. Keys have no characters that JSON escapes.
-fn object(All { memory: stats, pages, slack, idle, driver }: &All) -> String {
+fn object(All { memory: stats, pages, slack, idle, paused_bytes, driver }: &All) -> String {
     let mut text = object_of(stats);
     let mut add = |key: &str, value: i128| add_to(&mut text, key, value);
     add("num_oom_rejections", stats.num_oom_rejections.into());
@@ -74,6 +76,7 @@ fn object(All { memory: stats, pages, slack, idle, driver }: &All) -> String {
     add("idle.releases", idle.releases.into());
     add("idle.released_bytes", idle.released_bytes.into());
     add("idle.since_last_nanoseconds", idle.since_last.map_or(-1, nanoseconds));
+    add("groups.paused_bytes", (*paused_bytes).into());
     add("driver.calls", driver.calls.into());
     add("driver.nanoseconds", nanoseconds(driver.time));
     add("driver.stalls", driver.stalls.into());
@@ -115,9 +118,9 @@ mod tests {
         let driver = DriverActivity { stall_time: std::time::Duration::from_micros(2), ..DriverActivity::default() };
         let slack = SlackStats { most_live_bytes: 9, ..SlackStats::default() };
         let idle = IdleStats { released_bytes: 5, ..IdleStats::default() };
-        let text = object(&All { memory, pages, slack, idle, driver });
+        let text = object(&All { memory, pages, slack, idle, paused_bytes: 6, driver });
         let parsed: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
-        assert_eq!(parsed.len(), 122 + 1 + 8 + 4 + 3 + 5);
+        assert_eq!(parsed.len(), 122 + 1 + 8 + 4 + 3 + 1 + 5);
         for (key, value) in memory.flat() {
             assert_eq!(parsed[&key], value, "{key}");
         }

@@ -17,6 +17,7 @@ pub mod scenario;
 mod session;
 mod side_by_side;
 mod sim;
+pub mod sleep;
 pub mod soak;
 pub mod suite;
 pub mod swarm;

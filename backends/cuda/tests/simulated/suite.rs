@@ -103,3 +103,10 @@ mod without_pages {
 mod asynchronous {
     millpond_conformance::conformance_tests!(super::asynchronous(), differences: []);
 }
+
+/// A group is running or paused after each failure of a driver call, with its contents.
+#[test]
+fn groups_are_paused_and_resumed() {
+    let skipped = millpond_conformance::sleep::pause_and_resume(&device(true)).unwrap_or_else(|text| panic!("{text}"));
+    assert_eq!(skipped, None);
+}

@@ -19,7 +19,7 @@ impl<B: Backend> Allocator<B> {
     /// Returns the table of `torch.cuda.memory_summary`, with sections on pages and on the slack where the policy is
     /// `paged`, and one on the device's memory where the device reports what is free. A line below the table says what
     /// `max_split_size_mb` does where segments are expandable, another one what went back because nothing had needed
-    /// it, if anything did, and one if the device [grants more than it lists]. Costs as much as
+    /// it, if anything did, one what paused groups have given back, and one if the device [grants more than it lists]. Costs as much as
     /// [`memory_usage`](Self::memory_usage), [`slack_stats`](Self::slack_stats) and [`layout`](Self::layout).
     ///
     /// [grants more than it lists]: Self::beyond_device
@@ -30,7 +30,8 @@ impl<B: Backend> Allocator<B> {
         let mut text = memory_summary(&stats, &pages, &slack, usage.as_ref(), device, abbreviated);
         let split = split_note(&self.settings(), &self.layout());
         let idle = idle_note(&self.idle_stats());
-        for note in split.into_iter().chain(idle).chain(self.beyond_device().map(|beyond| beyond.to_string())) {
+        let paused = paused_note(self.memory_paused());
+        for note in split.into_iter().chain(idle).chain(paused).chain(self.beyond_device().map(|beyond| beyond.to_string())) {
             text += &format!("note: {note}\n");
         }
         text
@@ -129,6 +130,12 @@ pub fn split_note(settings: &Settings, layout: &[SegmentView]) -> Option<String>
          bounds what these take instead{apart}",
         format_bytes(most),
     ))
+}
+
+/// Returns a sentence on the memory of paused groups; `None` if none is paused.
+fn paused_note(bytes: u64) -> Option<String> {
+    let paused = format_bytes(bytes);
+    (bytes > 0).then(|| format!("{paused} of paused groups went back to the driver until they are resumed"))
 }
 
 /// Returns a sentence on the memory that went back because nothing had needed it; `None` if none did.
@@ -262,6 +269,8 @@ mod tests {
 
     #[test]
     fn what_went_back_is_told_once_there_is_some() {
+        assert_eq!(paused_note(0), None);
+        assert!(paused_note(5 << 30).is_some_and(|told| told.starts_with("5.00 GiB of paused groups went back")));
         let mut idle = IdleStats::default();
         assert_eq!(idle_note(&idle), None);
         let since_last = Some(std::time::Duration::from_millis(61_500));

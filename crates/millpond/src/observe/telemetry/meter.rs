@@ -8,6 +8,7 @@ use crate::allocator::Allocator;
 const RESERVED: &str = "millpond_reserved_bytes";
 const ALLOCATED: &str = "millpond_allocated_bytes";
 const ACTIVE: &str = "millpond_active_bytes";
+const PAUSED: &str = "millpond_paused_bytes";
 const DRIVER_CALLS: &str = "millpond_driver_calls_total";
 const RETRIES: &str = "millpond_alloc_retries_total";
 const OOMS: &str = "millpond_ooms_total";
@@ -19,6 +20,7 @@ pub fn describe_metrics() {
     describe_gauge!(RESERVED, Unit::Bytes, "bytes reserved from the driver");
     describe_gauge!(ALLOCATED, Unit::Bytes, "bytes in buffers, after rounding");
     describe_gauge!(ACTIVE, Unit::Bytes, "bytes in buffers, and in freed ones that wait for points");
+    describe_gauge!(PAUSED, Unit::Bytes, "bytes of paused groups, which the driver has until they are resumed");
     describe_counter!(DRIVER_CALLS, Unit::Count, "driver calls of the allocator");
     describe_counter!(RETRIES, Unit::Count, "requests that the driver refused, and that were tried again");
     describe_counter!(OOMS, Unit::Count, "requests that were refused");
@@ -28,7 +30,7 @@ pub fn describe_metrics() {
 
 impl<B: Backend> Allocator<B> {
     /// Sets the gauges and counters of this allocator with the recorder of the crate `metrics` that is installed:
-    /// `millpond_reserved_bytes`, `millpond_allocated_bytes` and `millpond_active_bytes`, and of
+    /// `millpond_reserved_bytes`, `millpond_allocated_bytes`, `millpond_active_bytes` and `millpond_paused_bytes`, and of
     /// `millpond_driver_calls_total`, `millpond_alloc_retries_total`, `millpond_ooms_total`,
     /// `millpond_idle_released_bytes_total` and `millpond_allocations_total` what was counted since the start. All have
     /// the label `device`, with this name.
@@ -54,6 +56,7 @@ impl<B: Backend> Allocator<B> {
             (RESERVED, stats.reserved_bytes.all.current),
             (ALLOCATED, stats.allocated_bytes.all.current),
             (ACTIVE, stats.active_bytes.all.current),
+            (PAUSED, self.memory_paused()),
         ];
         for (name, value) in gauges {
             gauge!(name, "device" => device.to_owned()).set(value as f64);
