@@ -35,8 +35,8 @@ pub enum Event {
         /// The size of the block, in bytes.
         size: u64,
     },
-    /// A block that is handed out became longer at its place ([`Buffer::grow`](crate::Buffer::grow)). What its last page
-    /// had room for is not told: it was added before.
+    /// A block that is handed out became longer at its place ([`Buffer::grow`](crate::Buffer::grow)). What its last
+    /// page had room for is not told: it was added before.
     Grow {
         /// The stream of the block.
         stream: StreamId,

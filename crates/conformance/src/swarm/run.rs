@@ -113,7 +113,7 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
         match operation {
             Operation::Allocate { block, bytes, stream } => self.allocate(block, bytes, stream)?,
             Operation::AllocateGrowable { block, bytes, capacity, stream } => {
-                self.allocate_growable(block, (bytes, capacity), stream)?;
+                self.allocate_growable(block, bytes, capacity, stream)?;
             }
             Operation::Grow { block, bytes } => self.grow(block, bytes)?,
             Operation::Free { block } => self.take(block).map_or(Ok(()), |block| self.give_back(block))?,
@@ -175,7 +175,7 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
         }
     }
 
-    fn allocate_growable(&mut self, number: u32, (bytes, capacity): (u64, u64), stream: usize) -> Result<(), Stop> {
+    fn allocate_growable(&mut self, number: u32, bytes: u64, capacity: u64, stream: usize) -> Result<(), Stop> {
         self.next = number + 1;
         let streams = self.inside.as_ref().map_or(&self.session.streams, |inside| &inside.streams);
         match self.session.watched.allocate_growable(&streams[stream], bytes, capacity) {
