@@ -128,7 +128,8 @@ impl Shard {
         let oversize = block.size >= self.memory.rules.max_split;
         let unsettled = self.meter.free(block.side, block.size, oversize);
         let uses = mem::take(&mut block.used_elsewhere).then(|| self.uses.remove(&id).unwrap_or_default());
-        let was_growable = self.memory.unreserve(id);
+        // Growable blocks are marked.
+        let was_growable = uses.is_some() && self.memory.unreserve(id);
         let is_marked = was_growable || self.is_closed() || self.panes.has(id);
         let is_told = uses.as_ref().is_none_or(|uses| is_marked || **uses != Uses::default());
         assert!(is_told, "block {} was used elsewhere and nothing says where", id.0);
