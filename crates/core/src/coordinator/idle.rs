@@ -92,3 +92,73 @@ impl Coordinator {
         self.may_release(id) && !self.has_source(self.pool_of(id))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+    use core::time::Duration;
+
+    use millpond_backend::{Reuse, StreamId, Tick};
+
+    use super::*;
+    use crate::coordinator::DeviceFacts;
+    use crate::ids::PoolId;
+    use crate::plan::{Outcome, Step};
+    use crate::settings::{IdleRelease, Settings};
+    use crate::shard::Shard;
+    use crate::units::MIB;
+
+    /// Has the shard get a segment for each of two blocks, and free both.
+    fn with_two_segments() -> (Coordinator, Vec<Shard>) {
+        let facts = DeviceFacts { total_bytes: 1 << 30, reuse: Reuse::InOrder, pages: None, stream_wait: true };
+        let idle = IdleRelease { after: Some(Duration::from_nanos(10)), ..IdleRelease::default() };
+        let mut coordinator = Coordinator::new(Settings { idle, ..Settings::default() }, facts);
+        let mut shards = vec![coordinator.open_shard(StreamId(0), PoolId::DEFAULT)];
+        for mib in [40, 30] {
+            let want = coordinator.sizes().want(mib * MIB).expect("a size");
+            let mut plan = Plan::allocate(ShardId(0), want, [0; 2]);
+            while !matches!(coordinator.next(&mut plan, &mut shards), Step::Grant(_)) {
+                coordinator.learn(&mut plan, Outcome::Reserved { address: 0 }, &mut shards);
+            }
+        }
+        let live: Vec<_> = shards[0].memory.blocks.iter().map(|(id, _)| id).collect();
+        live.into_iter().for_each(|block| drop(shards[0].free(block, Tick(1), 0)));
+        coordinator.note_reached(StreamId(0), Tick(1));
+        (coordinator, shards)
+    }
+
+    /// Begins a release, which is for both segments, and returns it once one of them has gone.
+    fn half_done(coordinator: &mut Coordinator, shards: &mut Vec<Shard>) -> Plan {
+        assert!([0, 9].iter().all(|&now| coordinator.idle_release(now, [0; 2], shards).is_none()), "it is measured");
+        let mut plan = coordinator.idle_release(10, [0; 2], shards).expect("it is time");
+        let step = coordinator.next(&mut plan, shards);
+        assert!(matches!(step, Step::Release { bytes, .. } if bytes == 40 * MIB), "the largest first: {step:?}");
+        coordinator.learn(&mut plan, Outcome::Done, shards);
+        plan
+    }
+
+    #[test]
+    fn what_is_beyond_a_segment_in_use_goes() {
+        let (mut coordinator, mut shards) = with_two_segments();
+        let mut plan = half_done(&mut coordinator, &mut shards);
+        assert!(coordinator.idle_release(99, [0; 2], &mut shards).is_none(), "one is under way");
+        assert!(matches!(coordinator.next(&mut plan, &mut shards), Step::Release { .. }));
+        coordinator.learn(&mut plan, Outcome::Done, &mut shards);
+        assert_eq!(coordinator.next(&mut plan, &mut shards), Step::Done);
+        assert_eq!((plan.released_bytes(), coordinator.reserved_bytes()), (70 * MIB, 0));
+        coordinator.idle_released(25, plan.released_bytes(), &mut shards);
+        assert_eq!(coordinator.idle_stats(25).released_bytes, 70 * MIB);
+        coordinator.check(&mut shards);
+    }
+
+    #[test]
+    fn a_capture_ends_a_release_that_is_under_way() {
+        let (mut coordinator, mut shards) = with_two_segments();
+        let mut plan = half_done(&mut coordinator, &mut shards);
+        assert!(coordinator.begin_capture(StreamId(1), PoolId::DEFAULT, Tick(1)));
+        assert_eq!(coordinator.next(&mut plan, &mut shards), Step::Done);
+        assert_eq!(coordinator.reserved_bytes(), 30 * MIB, "the rest stays, and is free again");
+        coordinator.check(&mut shards);
+    }
+}

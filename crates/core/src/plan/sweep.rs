@@ -27,7 +27,7 @@ impl Run<'_> {
             }
             Stage::Spare => {
                 sweep.stage = Stage::Next;
-                let (mut calls, mut left) = (Vec::new(), sweep.excess(self.core.reserved_bytes()));
+                let (mut calls, mut left) = (Vec::new(), self.excess(&sweep));
                 for page in if sweep.with_spare { self.core.pages.take_spare() } else { Vec::new() } {
                     if left == 0 {
                         self.core.pages.put_aside(page);
@@ -56,10 +56,8 @@ impl Run<'_> {
     /// Releases the first candidate, or gives its claim back if it may not go.
     fn release_next(&mut self, mut sweep: Box<Sweep>) -> Turned {
         let Some(&ShardBlock { shard, block }) = sweep.candidates.front() else { return sweep.then.turn() };
-        let excess = sweep.excess(self.core.reserved_bytes());
-        let is_quiet = matches!(self.plan.request.goal, Goal::TrimIdle(_));
-        // The driver refuses some calls during a capture, and the capture may be lost by them.
-        let done = excess == 0 || (is_quiet && self.core.pending.has_captures());
+        let excess = self.excess(&sweep);
+        let done = excess == 0;
         let has_pages = self.shards.with(shard, |s| s.memory.has_whole_pages(block));
         let is_captured = self.core.pending.is_captured(self.core.stream_of(shard));
         if has_pages && self.synchronizes() && sweep.stage == Stage::Next && !done && !is_captured {
@@ -135,6 +133,14 @@ impl Run<'_> {
         }
         self.core.turns.note_progress(&mut self.plan.standing);
         sweep
+    }
+
+    /// Returns the number of bytes that a sweep is still to release. A plan that gives back what is not needed ends with
+    /// the next capture, as the driver refuses some calls meanwhile, and the capture may be lost by them.
+    fn excess(&self, sweep: &Sweep) -> u64 {
+        let is_unneeded = matches!(self.plan.request.goal, Goal::TrimIdle(_));
+        let ends = is_unneeded && self.core.pending.has_captures();
+        if ends { 0 } else { sweep.excess(self.core.reserved_bytes()) }
     }
 
     /// Returns whether a stream has to come to an end before its pages are unmapped. A plan that waits for nothing
@@ -312,9 +318,6 @@ impl Run<'_> {
     /// Releases what is idle, the largest blocks first, until no more than `bytes` are reserved. Other plans and hits
     /// see none of it claimed but what will go. Costs a look at each free block, and at each page in them.
     pub(crate) fn trim_idle(&mut self, bytes: u64, next: Rung) -> Turned {
-        if self.core.pending.has_captures() {
-            return next.turn();
-        }
         // Nothing is handed out between the look at a block and its claim.
         self.shards.hold();
         let mut blocks = Vec::new();

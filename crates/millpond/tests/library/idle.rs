@@ -136,6 +136,8 @@ fn nothing_goes_back_during_a_capture() {
         let capture = pool.stream(other.id()).unwrap().begin_capture().unwrap();
         assert_eq!([0; 20].map(|_| program.pass(60)), [0; 20], "{conf}");
         assert_eq!(program.allocator.memory_reserved(), reserved, "{conf}");
+        let most = program.allocator.slack_stats_as_seen().most_live_bytes;
+        assert_eq!(most, 640 * MIB, "{conf}: nor is the peak forgotten");
         capture.end();
         assert_eq!(program.pass(0), 0, "{conf}: the peak is in the watch that the capture has lengthened");
         assert!(program.pass(60) > 600 * MIB, "{conf}");
@@ -151,7 +153,10 @@ fn held_pools_keep_their_memory_and_no_one_elses() {
         let inside = pool.stream(program.stream.id()).unwrap();
         let weights = inside.allocate(GIB).unwrap();
         drop(inside.allocate(GIB / 2).unwrap());
-        program.peak(10, 64 * MIB);
+        for _ in 0..10 {
+            program.peak(10, 64 * MIB);
+            assert_eq!(program.pass(30), 0, "{conf}: it is used, and what is idle in the pool stays");
+        }
         program.pass(60);
         program.pass(60);
         let reserved = program.allocator.memory_reserved();
