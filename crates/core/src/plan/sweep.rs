@@ -135,8 +135,8 @@ impl Run<'_> {
         sweep
     }
 
-    /// Returns the number of bytes that a sweep is still to release. A plan that gives back what is not needed ends with
-    /// the next capture, as the driver refuses some calls meanwhile, and the capture may be lost by them.
+    /// Returns the number of bytes that a sweep is still to release. A plan that gives back what is not needed ends
+    /// with the next capture, as the driver refuses some calls meanwhile, and the capture may be lost by them.
     fn excess(&self, sweep: &Sweep) -> u64 {
         let is_unneeded = matches!(self.plan.request.goal, Goal::TrimIdle(_));
         let ends = is_unneeded && self.core.pending.has_captures();
