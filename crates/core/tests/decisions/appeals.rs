@@ -113,3 +113,21 @@ fn a_rehearsal_changes_nothing() {
         }
     }
 }
+
+/// What another stream has cached would serve it after a release, which a request of the cache does not make.
+#[test]
+fn a_plan_for_what_is_cached_releases_nothing() {
+    for policy in [Policy::default(), Policy::Classic(Segments::Expandable)] {
+        let mut device = Device::of(&Facts { limit: Some(40 * MIB), ..Facts::under(policy, 3) });
+        let cached = device.allocate(1, 40 * MIB);
+        device.free(cached, 1);
+        device.steps.clear();
+        let mut plan = device.plan(0, 20 * MIB).cached_only();
+        assert_eq!(device.end(&mut plan), Step::Done);
+        assert_eq!((&*device.steps, device.reserved()), (&[Step::Done][..], 40 * MIB), "{policy:?}");
+        let mut plan = device.plan(0, 20 * MIB);
+        assert!(matches!(device.end(&mut plan), Step::Grant(_)), "{policy:?}");
+        let mut plan = device.plan(1, 20 * MIB).cached_only();
+        assert_eq!(device.end(&mut plan), Step::Done, "{policy:?}: it was released");
+    }
+}
