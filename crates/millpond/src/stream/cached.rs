@@ -70,8 +70,9 @@ impl<B: Backend> Stream<B> {
     ///
     /// If a cached block serves a large request at once, that takes under a microsecond. Otherwise streams whose work
     /// free memory waits for are polled, the driver may be asked what it has left, and the tables of blocks, pages and
-    /// windows are copied, under a lock that misses of all streams take: a few microseconds for each thousand blocks of
-    /// this stream's shard, or of all shards if the request would be refused.
+    /// windows are copied, under a lock that misses of all streams take: those of this stream's shard, or of all shards
+    /// if the request would wait or be refused. That takes tens of microseconds, and up to a millisecond for each ten
+    /// thousand blocks.
     ///
     /// ```
     /// use millpond::{Allocator, Bound, ServedBy};
