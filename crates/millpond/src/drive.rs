@@ -36,7 +36,7 @@ impl<B: Backend> State<B> {
         want: &Want,
         asked: &Asked,
     ) -> Result<Served<'a, B>, Error<B::Error>> {
-        match this.find_hit(lane, want, asked)? {
+        match Self::find_hit(this, lane, want, asked)? {
             Ok(grant) => Ok((grant, lane)),
             Err(changes) => Self::miss(this, lane, (*want, changes), asked),
         }
@@ -46,21 +46,21 @@ impl<B: Backend> State<B> {
     /// [`changes`](millpond_core::Shard::changes).
     #[inline(always)]
     fn find_hit(
-        self: &Arc<Self>,
+        this: &Arc<Self>,
         lane: &Lane<B>,
         want: &Want,
         asked: &Asked,
     ) -> Result<Result<Grant, u64>, Error<B::Error>> {
-        if self.has_waiters() {
-            self.retire_ready()?;
+        if this.has_waiters() {
+            this.retire_ready()?;
         }
-        let by = Requester { stream: asked.stream, usable: self.usable(lane, asked.stream)? };
-        let clock = self.count_search(want.side);
+        let by = Requester { stream: asked.stream, usable: this.usable(lane, asked.stream)? };
+        let clock = this.count_search(want.side);
         let hit = {
             let mut state = lane.lock();
             let hit = state.shard.allocate(want, clock, by);
             // The lane holds the allocator before the block exists, so that the block is never without it.
-            state.hold(self);
+            state.hold(this);
             if let Some(grant) = &hit {
                 lane.count_out(grant.size);
                 state.granted(asked, want.requested, grant);
@@ -70,7 +70,7 @@ impl<B: Backend> State<B> {
         if let Ok(grant) = &hit
             && grant.unsettled
         {
-            self.settle(lane.shard);
+            this.settle(lane.shard);
         }
         Ok(hit)
     }
@@ -108,7 +108,7 @@ impl<B: Backend> State<B> {
         want: &Want,
         asked: &Asked,
     ) -> Result<Option<Served<'a, B>>, Error<B::Error>> {
-        match this.find_hit(lane, want, asked)? {
+        match Self::find_hit(this, lane, want, asked)? {
             Ok(grant) => Ok(Some((grant, lane))),
             Err(changes) => {
                 let plan = this.plan_for(lane, *want, asked.stream).after_miss(changes).cached_only();

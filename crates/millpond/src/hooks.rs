@@ -135,9 +135,11 @@ impl Hooks {
 
     /// Ends all hooks.
     pub(crate) fn end(&self) {
-        let ended = std::mem::take(&mut self.inner.lock().all);
-        self.any.store(false, Ordering::Relaxed);
-        drop(ended);
+        if self.is_any() {
+            let ended = std::mem::take(&mut self.inner.lock().all);
+            self.any.store(false, Ordering::Relaxed);
+            drop(ended);
+        }
     }
 }
 
