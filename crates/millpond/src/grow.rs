@@ -200,7 +200,7 @@ impl<B: Backend> State<B> {
             }
             Grown::NoRoom(why) => {
                 // What is free after a block of a paused group is not there for it.
-                self.expect_running(lane.lock().shard.pool())?;
+                self.expect_running_at(lane.shard)?;
                 Ok(Err(why))
             }
             Grown::Missed(want) => {

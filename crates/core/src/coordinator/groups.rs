@@ -79,6 +79,11 @@ impl Coordinator {
         self.pools.group_of(pool).filter(|&group| self.groups.is_closed(Some(group)))
     }
 
+    /// Returns what [`closed_group_of`](Self::closed_group_of) does for the pool of a shard.
+    pub fn closed_group_at(&self, shard: ShardId) -> Option<GroupId> {
+        self.closed_group_of(self.pool_of(shard))
+    }
+
     /// Returns the state of a group.
     ///
     /// # Panics

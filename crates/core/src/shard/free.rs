@@ -130,7 +130,8 @@ impl Shard {
         let uses = mem::take(&mut block.used_elsewhere).then(|| self.uses.remove(&id).unwrap_or_default());
         // Growable blocks are marked.
         let was_growable = uses.is_some() && self.memory.unreserve(id);
-        let is_marked = |uses: &Uses| was_growable || self.is_closed() || self.panes.has(id) || *uses != Uses::default();
+        let is_marked =
+            |uses: &Uses| was_growable || self.is_closed() || self.panes.has(id) || *uses != Uses::default();
         let is_told = uses.as_ref().is_none_or(|uses| is_marked(uses));
         assert!(is_told, "block {} was used elsewhere and nothing says where", id.0);
         let block = &mut self.memory.blocks[id];

@@ -31,7 +31,9 @@ impl<B: Backend> Allocator<B> {
         let split = split_note(&self.settings(), &self.layout());
         let idle = idle_note(&self.idle_stats());
         let paused = paused_note(self.memory_paused());
-        for note in split.into_iter().chain(idle).chain(paused).chain(self.beyond_device().map(|beyond| beyond.to_string())) {
+        for note in
+            split.into_iter().chain(idle).chain(paused).chain(self.beyond_device().map(|beyond| beyond.to_string()))
+        {
             text += &format!("note: {note}\n");
         }
         text

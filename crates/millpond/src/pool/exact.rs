@@ -34,7 +34,7 @@ impl<B: Backend> Stream<B> {
         let want = state.sizes.want(bytes).ok_or(Error::TooLarge { requested: bytes })?;
         let lane: &crate::state::Lane<B> = self.lane();
         let asked = Asked { stream: self.id(), site: Location::caller() };
-        state.expect_running(lane.lock().shard.pool())?;
+        state.expect_running_at(lane.shard)?;
         state.retire_ready()?;
         for _ in 0..WAITS_MOST {
             let attempt = {

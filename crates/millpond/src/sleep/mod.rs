@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc as StdArc;
 
 use millpond_backend::{Backend, StreamId};
-use millpond_core::{GroupBytes, GroupExtent, GroupId, GroupState, Member, PoolId};
+use millpond_core::{GroupBytes, GroupExtent, GroupId, GroupState, Member, PoolId, ShardId};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::allocator::Allocator;
@@ -191,6 +191,12 @@ impl<B: Backend> State<B> {
     pub(crate) fn paused(&self, group: GroupId) -> Error<B::Error> {
         let entry = self.groups.find(group);
         Error::Paused { group: entry.map_or_else(Box::default, |entry| entry.name.clone()) }
+    }
+
+    /// Refuses to place anything in a shard whose group is paused.
+    pub(crate) fn expect_running_at(&self, shard: ShardId) -> Result<(), Error<B::Error>> {
+        let closed = self.coordinator.lock().closed_group_at(shard);
+        closed.map_or(Ok(()), |group| Err(self.paused(group)))
     }
 
     /// Refuses to change a pool whose group is paused.

@@ -92,7 +92,8 @@ impl<B: Backend> Stream<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] from 2^60 bytes; [`Error::Driver`] if a stream cannot be polled.
+    /// [`Error::TooLarge`] from 2^60 bytes; [`Error::Paused`] in a paused group; [`Error::Driver`] if a stream cannot be
+    /// polled.
     pub fn would_fit(&self, bytes: u64) -> Result<Fit, Error<B::Error>> {
         if bytes == 0 {
             return Ok(Fit::AT_ONCE);
@@ -103,7 +104,7 @@ impl<B: Backend> Stream<B> {
         if state.is_plain() && self.lane.lock().shard.would_hit(&want, by) {
             return Ok(Fit::AT_ONCE);
         }
-        state.expect_running(self.lane.lock().shard.pool())?;
+        state.expect_running_at(self.lane.shard)?;
         state.rehearse(&self.lane, want, self.id)
     }
 }
