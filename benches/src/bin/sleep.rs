@@ -28,6 +28,43 @@ struct Options {
     /// Keep the host memory from one round to the next.
     #[arg(long)]
     keep_host_memory: bool,
+    /// Measure the growth of a buffer of 1 GiB in steps of 2 MiB instead.
+    #[arg(long)]
+    grow: bool,
+}
+
+/// Grows a buffer to 1 GiB in steps, and prints what that took.
+fn grow(allocator: &Allocator<Cuda>) -> Result<(), Box<dyn Error>> {
+    let stream = allocator.create_stream()?;
+    let before = allocator.driver_activity();
+    let mut cache = stream.allocate_growable(2 * MIB, GIB)?;
+    let address = cache.address();
+    stream.fill(&cache, 0, cache.len(), 1)?;
+    let (mut times, steps) = (Vec::new(), GIB / (2 * MIB) - 1);
+    for step in 0..steps {
+        let from = cache.len();
+        let begin = Instant::now();
+        cache.grow(2 * MIB)?;
+        times.push(begin.elapsed());
+        stream.fill(&cache, from, 2 * MIB, (step + 2) as u8)?;
+    }
+    let calls = allocator.driver_activity().calls - before.calls;
+    let mut byte = [0];
+    for step in 0..=steps {
+        stream.download(&cache, step * 2 * MIB + 7, &mut byte)?;
+        assert_eq!(byte[0], (step + 1) as u8, "contents of step {step}");
+    }
+    assert_eq!(cache.address(), address);
+    let mean = |part: &[Duration]| part.iter().sum::<Duration>().as_secs_f64() * 1e6 / part.len() as f64;
+    println!(
+        "grew to {} MiB at one address in {steps} steps: {:.1} us a step among the first 50, {:.1} among the last 50, \
+         {calls} driver calls, {} MiB reserved",
+        cache.len() / MIB,
+        mean(&times[..50]),
+        mean(&times[times.len() - 50..]),
+        allocator.memory_reserved() / MIB
+    );
+    Ok(())
 }
 
 /// A group with its buffers.
@@ -104,6 +141,9 @@ fn rate(bytes: u64, time: Duration) -> f64 {
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     let allocator = Allocator::builder(Cuda::open(0)?).conf("policy:paged").build()?;
+    if options.grow {
+        return grow(&allocator);
+    }
     let held = |allocator: &Allocator<Cuda>| -> Result<u64, Box<dyn Error>> {
         let usage = allocator.memory_usage()?.ok_or("the driver reports no use of memory")?;
         Ok(usage.total_bytes - usage.free_bytes)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use millpond::backend::Fault;
 use millpond::{Allocator, Buffer, Error, Group, Keep, Stream};
 use millpond_conformance::{Trouble, Watched};
-use millpond_sim::{Access, CallKind, Sim};
+use millpond_sim::{Access, CallKind, Completion, Sim};
 use millpond_trace::Random;
 
 const MIB: u64 = 1 << 20;
@@ -319,6 +319,27 @@ fn a_lost_device_is_reported() {
     assert_eq!(error.fault(), Fault::Lost);
     assert!(!scene.group.is_paused());
     scene.allocator.check();
+}
+
+#[test]
+fn a_pause_waits_for_the_streams_that_use_the_group_and_no_others() {
+    let sim = Sim::builder().completion(Completion::Manual).build();
+    let allocator = Allocator::builder(sim.clone()).conf("policy:paged").build().expect("an allocator");
+    let group = allocator.group("kv").expect("a group");
+    let [own, used, other] = [(); 3].map(|()| allocator.create_stream().expect("a stream"));
+    let buffer = group.stream(own.id()).expect("a stream of the group").allocate(4 * MIB).expect("4 MiB");
+    buffer.record_stream(&used).expect("a use");
+    let elsewhere = other.allocate(MIB).expect("1 MiB");
+    for stream in [&own, &used, &other] {
+        sim.busy(stream.id());
+    }
+    group.pause(Keep::Discard).expect("a pause");
+    let left = [&own, &used, &other].map(|stream| sim.complete(stream.id()));
+    assert!(left[..2] == [0, 0] && left[2] > 0, "what was left to do: {left:?}");
+    group.resume().expect("a resume");
+    drop((buffer, elsewhere));
+    allocator.check();
+    assert_eq!(sim.violations(), []);
 }
 
 /// A kernel that uses memory of a paused group uses addresses without memory.

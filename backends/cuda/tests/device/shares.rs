@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use millpond::{Allocator, Keep};
 use millpond_backend::{Backend, ClassId, Fault, StreamId, Transfer, VirtualMemory};
 use millpond_cuda::testing::{Cuda, Planned};
 use millpond_cuda::{CudaError, Misuse, Page, Segment, SharedRun};
@@ -190,4 +191,24 @@ fn what_cannot_be_shared_is_refused_with_what_to_do() {
     let none = Cuda::builder().pages(false).shareable_pages(true).build().unwrap();
     assert!(matches!(none.export(address, 1), Err(CudaError::Misuse(Misuse::Unsupported { .. }))));
     assert!(matches!(none.import(&descriptors(&shared)), Err(CudaError::Misuse(Misuse::Unsupported { .. }))));
+}
+
+/// Another process would keep the old pages, and the group get new ones: the two would no longer share anything.
+#[test]
+fn a_group_of_which_pages_are_shared_is_not_paused() {
+    let Some((cuda, _)) = sharing() else { return };
+    let allocator = Allocator::builder(cuda.clone()).conf("policy:paged").build().unwrap();
+    let group = allocator.group("shared").unwrap();
+    let stream = group.stream(allocator.create_stream().unwrap().id()).unwrap();
+    let [buffer, other] = [4 << 20, 40 << 20].map(|bytes| stream.allocate(bytes).unwrap());
+    let shared = cuda.export(buffer.address().unwrap(), 1).unwrap();
+    let error = group.pause(Keep::Discard).unwrap_err().to_string();
+    assert!(error.contains("of its pages were exported"), "{error}");
+    assert!(!group.is_paused() && group.stats().reserved_bytes >= 44 << 20);
+    allocator.check();
+    drop((shared, buffer));
+    allocator.empty_cache().unwrap();
+    group.pause(Keep::Discard).unwrap();
+    group.resume().unwrap();
+    drop(other);
 }
