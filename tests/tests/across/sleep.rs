@@ -425,3 +425,38 @@ fn threads_go_on_while_a_group_is_paused_and_resumed() {
     drop((plain, inside, group, allocator, watched));
     assert_eq!(sim.live(), (0, 0, 0));
 }
+
+/// A buffer of a paused group that becomes longer within its block is freed once the group is resumed.
+#[test]
+fn what_grows_while_paused_is_not_granted_before_the_resume() {
+    let scene = Scene::new();
+    let mut buffer = scene.stream.allocate(3000).expect("3000 bytes");
+    scene.group.pause(Keep::Host).expect("a pause");
+    let _ = buffer.grow(10);
+    drop(buffer);
+    scene.check();
+    let error = scene.stream.allocate(3000).expect_err("it is paused");
+    assert!(matches!(error, Error::Paused { .. }), "{error}");
+    scene.group.resume().expect("a resume");
+    scene.check();
+    scene.expect_contents();
+}
+
+/// A group that was paused without memory, and that nothing referred to, has its pool again.
+#[test]
+fn a_paused_group_without_memory_is_found_again() {
+    let allocator = Allocator::builder(Sim::new()).conf("policy:paged").build().expect("an allocator");
+    let plain = allocator.create_stream().expect("a stream");
+    let group = allocator.group("weights").expect("a group");
+    group.pause(Keep::Discard).expect("a pause");
+    drop(group);
+    let group = allocator.group("weights").expect("a group");
+    assert!(group.is_paused());
+    let stream = group.stream(plain.id()).expect("a stream of the group");
+    let error = stream.allocate(4 * MIB).expect_err("it is paused");
+    assert!(matches!(error, Error::Paused { .. }), "{error}");
+    group.resume().expect("a resume");
+    let _buffer = stream.allocate(4 * MIB).expect("memory");
+    group.pause(Keep::Discard).expect("a pause");
+    assert_eq!(allocator.memory_reserved(), 0);
+}

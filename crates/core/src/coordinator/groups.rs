@@ -69,6 +69,17 @@ impl Coordinator {
         joins
     }
 
+    /// Makes a private pool that has no memory yet one of a group, also of one that is not running: it serves nothing
+    /// before the group does.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such pool.
+    pub fn begin_group(&mut self, pool: PoolId, group: GroupId) {
+        debug_assert!(self.pools.reserved(pool).is_none_or(|reserved| reserved.all.current == 0));
+        self.pools.join_group(pool, group);
+    }
+
     /// Returns the group of a pool, if it has one.
     pub fn group_of(&self, pool: PoolId) -> Option<GroupId> {
         self.pools.group_of(pool)

@@ -107,9 +107,9 @@ impl Shard {
     }
 
     /// Has the free of a block that was handed out take the long way if there is a reason: it was used on other streams, it
-    /// lies in a window, or addresses are reserved for it, which become ordinary ones then.
+    /// lies in a window, the shard is closed, or addresses are reserved for the block, which become ordinary ones then.
     pub(crate) fn mark_used_elsewhere(&mut self, id: BlockId) {
-        let is_used = self.uses.contains_key(&id) || self.panes.has(id);
+        let is_used = self.uses.contains_key(&id) || self.panes.has(id) || self.is_closed();
         self.memory.blocks[id].used_elsewhere = is_used || self.memory.is_growable(id);
     }
 }

@@ -170,7 +170,7 @@ impl<B: Backend> Allocator<B> {
             return Ok(pool);
         }
         let pool = self.create_pool()?;
-        self.state().coordinator.lock().join_group(pool.id(), entry.id);
+        self.state().coordinator.lock().begin_group(pool.id(), entry.id);
         *known = pool.id();
         Ok(pool)
     }
