@@ -460,3 +460,32 @@ fn a_paused_group_without_memory_is_found_again() {
     group.pause(Keep::Discard).expect("a pause");
     assert_eq!(allocator.memory_reserved(), 0);
 }
+
+/// Work on what was freed goes on, on streams that no buffer of the group is used on any more.
+#[test]
+fn a_pause_waits_for_work_on_what_was_freed() {
+    let sim = Sim::builder().completion(Completion::Seeded(1)).build();
+    let allocator = Allocator::builder(sim.clone()).conf("policy:paged").build().expect("an allocator");
+    let group = allocator.group("weights").expect("a group");
+    let [first, second] = [0, 1].map(|_| group.stream(allocator.create_stream().expect("a stream").id()).expect("it"));
+    let kept = first.allocate(3000).expect("3000 bytes");
+    let freed = second.allocate(3000).expect("3000 bytes");
+    second.fill(&freed, 0, 3000, 1).expect("a fill");
+    drop(freed);
+    group.pause(Keep::Discard).expect("a pause");
+    assert_eq!(sim.violations(), []);
+    drop(kept);
+}
+
+/// Statistics tell the sides apart while small pages of a group are with the driver.
+#[test]
+fn statistics_by_side_are_there_while_a_group_is_paused() {
+    let scene = Scene::new();
+    scene.group.pause(Keep::Discard).expect("a pause");
+    let stats = scene.allocator.stats().reserved_bytes;
+    assert_eq!((stats.small_pool.current, stats.large_pool.current), (0, 0));
+    let of_pool = scene.allocator.pool_stats(scene.group.pool().id()).expect("a pool").reserved_bytes;
+    assert_eq!((of_pool.small_pool.current, of_pool.large_pool.current), (0, 0));
+    let _memory = scene.allocator.memory_summary(false);
+    scene.check();
+}

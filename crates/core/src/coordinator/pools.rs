@@ -100,7 +100,7 @@ impl Coordinator {
             shards.with(id, |shard| {
                 allocated_bytes += shard.live_bytes();
                 free_bytes += shard.memory.all_free().map(|(_, block)| block.size).sum::<u64>();
-                small += shard.memory.small_bytes;
+                small += shard.small_bytes();
             });
         }
         let reserved_bytes = super::stats::by_side(reserved, small);

@@ -230,7 +230,7 @@ impl Coordinator {
         let Headroom { reserved, segments: segment, oversize_segments, .. } = self.headroom;
         // Under `paged`, memory goes from side to side without any call: what small blocks have got now counts as
         // theirs, without a history.
-        let small = self.shard_ids().map(|id| shards.with(id, |shard| shard.memory.small_bytes)).sum();
+        let small = self.shard_ids().map(|id| shards.with(id, |shard| shard.small_bytes())).sum();
         let mut stats = MemoryStats {
             allocation,
             allocated_bytes,

@@ -81,6 +81,11 @@ impl Shard {
         self.closed.as_ref().is_some_and(|closed| closed.paused)
     }
 
+    /// Returns the bytes of a home that small blocks have. None are reserved while its pages are with the driver.
+    pub(crate) fn small_bytes(&self) -> u64 {
+        if self.is_paused() { 0 } else { self.memory.small_bytes }
+    }
+
     /// Keeps a freed block, with the points that its memory waits for, until the shard is opened. Returns the points if
     /// the shard is not closed.
     pub(super) fn keep_freed(&mut self, block: BlockId, points: Points, clock: u64) -> Option<Points> {
