@@ -489,3 +489,23 @@ fn statistics_by_side_are_there_while_a_group_is_paused() {
     let _memory = scene.allocator.memory_summary(false);
     scene.check();
 }
+
+/// Work of a captured stream that began before the capture cannot be waited for, so the group stays as it is.
+#[test]
+fn what_a_captured_stream_still_uses_is_not_paused() {
+    let sim = Sim::builder().completion(Completion::Manual).build();
+    let allocator = Allocator::builder(sim.clone()).conf("policy:paged").build().expect("an allocator");
+    let group = allocator.group("weights").expect("a group");
+    let plain = [0, 1].map(|_| allocator.create_stream().expect("a stream"));
+    let [first, second] = [0, 1].map(|at: usize| group.stream(plain[at].id()).expect("a stream of the group"));
+    let _kept = first.allocate(3000).expect("3000 bytes");
+    let freed = second.allocate(3000).expect("3000 bytes");
+    second.fill(&freed, 0, 3000, 1).expect("a fill");
+    drop(freed);
+    let capture = plain[1].begin_capture().expect("a capture");
+    let error = group.pause(Keep::Discard).expect_err("its work goes on");
+    assert!(error.to_string().contains("end the capture first"), "{error}");
+    capture.end();
+    group.pause(Keep::Discard).expect("a pause");
+    assert_eq!(sim.violations(), []);
+}

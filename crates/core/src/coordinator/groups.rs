@@ -127,11 +127,19 @@ impl Coordinator {
         self.pools.all_paused()
     }
 
-    /// Returns the streams that use live blocks of a group: those that the blocks were handed out for, and those that
-    /// were named since. Looks at every block of the group.
+    /// Returns the streams that use the memory of a group: those that live blocks were handed out for, those that were
+    /// named since, and those that are not known to be done with what was freed. Looks at every block of the group.
     pub fn users_of(&self, group: GroupId, shards: &mut dyn Shards) -> BTreeSet<StreamId> {
-        let ids = self.shards_of_group(group).into_iter();
-        ids.flat_map(|id| shards.with(id, |shard| shard.users())).collect()
+        let mut users = BTreeSet::new();
+        for id in self.shards_of_group(group) {
+            shards.with(id, |shard| {
+                users.extend(shard.users());
+                let freed = shard.points_of_freed();
+                let behind = freed.iter().filter(|at| at.tick > self.pending.reached(at.stream));
+                users.extend(behind.map(|at| at.stream));
+            });
+        }
+        users
     }
 
     /// Returns the memory of a group whose contents have to be kept while it is paused: that of live blocks, and in

@@ -113,6 +113,16 @@ impl Shard {
         of_blocks.chain(named).collect()
     }
 
+    /// Returns up to where the memory of blocks that are not handed out was used.
+    pub(crate) fn points_of_freed(&self) -> Points {
+        let freed = |block: &&Block| matches!(block.state, State::Free | State::Claimed);
+        let blocks = self.memory.blocks.iter().map(|(_, block)| block).filter(freed);
+        let points = |block: &Block| {
+            block.plain_point().into_iter().chain(self.memory.guards.points_of(block).iter()).collect::<Vec<_>>()
+        };
+        blocks.flat_map(points).collect()
+    }
+
     /// Returns the memory at home that live blocks have, or all that has pages if `whole`, as few ranges.
     pub(crate) fn contents(&self, whole: bool) -> Vec<Extent> {
         let has_contents = |block: &Block| match block.state {
