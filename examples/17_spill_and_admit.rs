@@ -1,5 +1,5 @@
 //! A server that keeps the keys and values of each conversation on the device: it admits a request while there is room
-//! for it, and spills conversations that wait once there is none.
+//! for it, lets caches grow in place, and spills conversations that wait once there is no room.
 //!
 //! Run it with `cargo run -p millpond-examples --example 17_spill_and_admit`.
 
@@ -62,7 +62,8 @@ fn admit(stream: &Stream<Sim>, bytes: u64) -> Result<Option<Buffer<Sim>>, Box<dy
             fit.served_by,
             format_bytes(fit.reserves_bytes)
         );
-        return Ok(Some(stream.allocate(bytes)?));
+        // Addresses for a conversation four times as long, and memory for what there is.
+        return Ok(Some(stream.allocate_growable(bytes, 4 * bytes)?));
     }
     println!("{} does not fit: {} are missing", format_bytes(bytes), format_bytes(fit.short_bytes));
     Ok(None)
@@ -84,6 +85,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     // An urgent one is served in any case: what waits makes room.
     active.push_back(stream.allocate(100 * MIB)?);
     println!("{} conversations are active", active.len());
+
+    // With each answer a cache gets longer, at its place.
+    for conversation in active.iter_mut().take(2) {
+        let address = conversation.address();
+        conversation.grow(8 * MIB)?;
+        assert_eq!(conversation.address(), address);
+        println!("a cache has grown to {}", format_bytes(conversation.len()));
+    }
 
     // A prefetch takes what is free, and nothing from anyone.
     let prefetched = stream.allocate_cached(20 * MIB)?;

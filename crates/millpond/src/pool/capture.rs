@@ -137,9 +137,11 @@ impl<B: Backend> State<B> {
                 advice: "use its streams without telling the allocator of a capture",
             });
         }
-        self.expect_running(pool)?;
         let open = self.backend.mark(stream);
         let mut coordinator = self.coordinator.lock();
+        if let Some(group) = coordinator.closed_group_of(pool) {
+            return Err(self.paused(group));
+        }
         let began = coordinator.begin_capture(stream, pool, open);
         self.publish(&coordinator);
         drop(coordinator);

@@ -33,8 +33,8 @@ impl<B: Backend + Clone> Group<B> {
     /// unmaps its pages everywhere and returns them to the driver. Does nothing if it is paused already, whatever is to
     /// be kept.
     ///
-    /// The streams that use it are those on which its buffers were allocated and those that were named since
-    /// ([`Buffer::record_stream`](crate::Buffer::record_stream)). Wait yourself for others, such as those on which a
+    /// The streams that use it are those on which its buffers were allocated, those that were named since
+    /// ([`Buffer::record_stream`](crate::Buffer::record_stream)), and those that are not done with what was freed. Wait yourself for others, such as those on which a
     /// captured graph runs. Where the application's submit closes ticks (Vulkan), submit the work that uses the group
     /// before this; its end is waited for here.
     ///

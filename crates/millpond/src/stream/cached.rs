@@ -36,7 +36,7 @@ impl<B: Backend> Stream<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] from 2^60 bytes; [`Error::Driver`] if a driver call fails.
+    /// [`Error::TooLarge`] from 2^60 bytes; [`Error::Paused`] in a paused group; [`Error::Driver`] if a driver call fails.
     #[track_caller]
     pub fn allocate_cached(&self, bytes: u64) -> Result<Option<Buffer<B>>, Error<B::Error>> {
         if let Ok((want, grant)) = self.hit(bytes) {
