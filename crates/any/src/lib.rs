@@ -43,6 +43,9 @@ pub type AnySlice<'b, T> = millpond::typed::Slice<'b, T, AnyBuffer>;
 /// A range of a buffer that keeps the buffer alive: [`View`](millpond::typed::View).
 pub type AnyView<T> = millpond::typed::View<T, AnyBuffer>;
 
+/// A group of memory that can be paused: [`Group`](millpond::Group).
+pub type AnyGroup = millpond::Group<AnyDevice>;
+
 /// A cache of page-locked host memory: [`Pinned`](millpond::Pinned).
 pub type AnyPinned = millpond::Pinned<AnyDevice>;
 

@@ -11,7 +11,7 @@ const LIBRARY: &str = "millpond";
 const DEVICES: [&str; 5] = ["millpond-any", "millpond-sim", "millpond-cuda", "millpond-vulkan", "millpond-wgpu"];
 
 /// All packages that the library may stand on, on any platform.
-const ALLOWED: [&str; 23] = [
+const ALLOWED: [&str; 24] = [
     "bitflags",
     "boxcar",
     "bytemuck",
@@ -20,6 +20,7 @@ const ALLOWED: [&str; 23] = [
     "crossbeam-utils",
     "libc",
     "lock_api",
+    "memmap2",
     "millpond",
     "millpond-backend",
     "millpond-core",

@@ -106,8 +106,9 @@ impl Shard {
         Grant { block: id, slot, offset, size, base, last_use: user.last_use, unsettled }
     }
 
-    /// Has the free of a block that was handed out take the long way if there is a reason: it was used on other streams, it
-    /// lies in a window, the shard is closed, or addresses are reserved for the block, which become ordinary ones then.
+    /// Has the free of a block that was handed out take the long way if there is a reason: it was used on other
+    /// streams, it lies in a window, the shard is closed, or addresses are reserved for the block, which become
+    /// ordinary ones then.
     pub(crate) fn mark_used_elsewhere(&mut self, id: BlockId) {
         let is_used = self.uses.contains_key(&id) || self.panes.has(id) || self.is_closed();
         self.memory.blocks[id].used_elsewhere = is_used || self.memory.is_growable(id);

@@ -19,7 +19,8 @@ impl<B: Backend> Allocator<B> {
     /// Returns the table of `torch.cuda.memory_summary`, with sections on pages and on the slack where the policy is
     /// `paged`, and one on the device's memory where the device reports what is free. A line below the table says what
     /// `max_split_size_mb` does where segments are expandable, another one what went back because nothing had needed
-    /// it, if anything did, one what paused groups have given back, and one if the device [grants more than it lists]. Costs as much as
+    /// it, if anything did, one what paused groups have given back, and one if the device [grants more than it lists].
+    /// Costs as much as
     /// [`memory_usage`](Self::memory_usage), [`slack_stats`](Self::slack_stats) and [`layout`](Self::layout).
     ///
     /// [grants more than it lists]: Self::beyond_device

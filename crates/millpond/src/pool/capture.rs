@@ -73,8 +73,8 @@ impl<B: Backend> Stream<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Capturing`] if the stream is being captured already; [`Error::Paused`] in a paused group; [`Error::Unsupported`] on a device that does not
-    /// reuse memory in the order of a stream, which has no captures.
+    /// [`Error::Capturing`] if the stream is being captured already; [`Error::Paused`] in a paused group;
+    /// [`Error::Unsupported`] on a device that does not reuse memory in the order of a stream, which has no captures.
     pub fn begin_capture(&self) -> Result<Capture<B>, Error<B::Error>> {
         let handle = self.handle();
         let capture = Capture {

@@ -23,8 +23,8 @@ impl<B: Backend> Stream<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] from 2^60 bytes; [`Error::Paused`] in a paused group; [`Error::Driver`] and [`Error::NotReached`] of waits, and of the fill that
-    /// scrubs the memory: nothing is handed out then.
+    /// [`Error::TooLarge`] from 2^60 bytes; [`Error::Paused`] in a paused group; [`Error::Driver`] and
+    /// [`Error::NotReached`] of waits, and of the fill that scrubs the memory: nothing is handed out then.
     #[track_caller]
     pub fn allocate_at(&self, bytes: u64, address: u64) -> Result<Option<Buffer<B>>, Error<B::Error>> {
         let state = self.handle().state.as_ref();

@@ -30,9 +30,9 @@ pub enum Keep {
     Host,
 }
 
-/// A group of memory that can be paused: its pages go back to the driver, for other programs or other parts of this one,
-/// and its buffers keep their addresses. After [`resume`](Self::resume) there are pages at the same addresses again, so
-/// pointers and captured graphs stay valid.
+/// A group of memory that can be paused: its pages go back to the driver, for other programs or other parts of this
+/// one, and its buffers keep their addresses. After [`resume`](Self::resume) there are pages at the same addresses
+/// again, so pointers and captured graphs stay valid.
 ///
 /// A group has its own pages: no page holds bytes of two groups, nor of a group and the rest. It consists of private
 /// pools: one that it creates, whose streams [`stream`](Self::stream) returns, and those that are [added](Self::add).
@@ -42,8 +42,8 @@ pub enum Keep {
 /// Groups need the policy `paged`, and so a device with virtual memory: CUDA, Vulkan with sparse binding, the simulated
 /// device. They are known by name, and exist as long as their allocator. Dropping a `Group` changes nothing.
 ///
-/// While a group is paused, its buffers may be dropped, which calls no driver. They must not be used, and nothing can be
-/// allocated in the group ([`Error::Paused`]).
+/// While a group is paused, its buffers may be dropped, which calls no driver. They must not be used, and nothing can
+/// be allocated in the group ([`Error::Paused`]).
 ///
 /// ```
 /// use millpond::{Allocator, Keep};
@@ -212,8 +212,8 @@ impl<B: Backend> Group<B> {
         &self.entry.name
     }
 
-    /// Returns a stream on which buffers are allocated in this group. It is the same queue of work as the stream of that
-    /// number elsewhere. Takes a lock that all streams share, so keep the result.
+    /// Returns a stream on which buffers are allocated in this group. It is the same queue of work as the stream of
+    /// that number elsewhere. Takes a lock that all streams share, so keep the result.
     ///
     /// # Errors
     ///
@@ -271,8 +271,8 @@ impl<B: Backend> Group<B> {
         }
     }
 
-    /// Chooses whether the host memory that contents were kept in stays after a [`resume`](Self::resume). It is released
-    /// by default. A program that pauses often saves the time to fault it in again.
+    /// Chooses whether the host memory that contents were kept in stays after a [`resume`](Self::resume). It is
+    /// released by default. A program that pauses often saves the time to fault it in again.
     pub fn keep_host_memory(&self, keep: bool) {
         let mut sleep = self.entry.sleep.lock();
         sleep.keeps_host = keep;

@@ -34,9 +34,9 @@ impl<B: Backend + Clone> Group<B> {
     /// be kept.
     ///
     /// The streams that use it are those on which its buffers were allocated, those that were named since
-    /// ([`Buffer::record_stream`](crate::Buffer::record_stream)), and those that are not done with what was freed. Wait yourself for others, such as those on which a
-    /// captured graph runs. Where the application's submit closes ticks (Vulkan), submit the work that uses the group
-    /// before this; its end is waited for here.
+    /// ([`Buffer::record_stream`](crate::Buffer::record_stream)), and those that are not done with what was freed. Wait
+    /// yourself for others, such as those on which a captured graph runs. Where the application's submit closes ticks
+    /// (Vulkan), submit the work that uses the group before this; its end is waited for here.
     ///
     /// In pools in which a stream was captured, all memory is kept at its addresses, since a graph also uses what no
     /// buffer has. Elsewhere, memory that no buffer has is released, as by

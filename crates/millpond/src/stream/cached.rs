@@ -36,7 +36,8 @@ impl<B: Backend> Stream<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] from 2^60 bytes; [`Error::Paused`] in a paused group; [`Error::Driver`] if a driver call fails.
+    /// [`Error::TooLarge`] from 2^60 bytes; [`Error::Paused`] in a paused group; [`Error::Driver`] if a driver call
+    /// fails.
     #[track_caller]
     pub fn allocate_cached(&self, bytes: u64) -> Result<Option<Buffer<B>>, Error<B::Error>> {
         if let Ok((want, grant)) = self.hit(bytes) {
@@ -92,8 +93,8 @@ impl<B: Backend> Stream<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] from 2^60 bytes; [`Error::Paused`] in a paused group; [`Error::Driver`] if a stream cannot be
-    /// polled.
+    /// [`Error::TooLarge`] from 2^60 bytes; [`Error::Paused`] in a paused group; [`Error::Driver`] if a stream cannot
+    /// be polled.
     pub fn would_fit(&self, bytes: u64) -> Result<Fit, Error<B::Error>> {
         if bytes == 0 {
             return Ok(Fit::AT_ONCE);

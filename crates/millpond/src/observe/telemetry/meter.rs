@@ -30,8 +30,8 @@ pub fn describe_metrics() {
 
 impl<B: Backend> Allocator<B> {
     /// Sets the gauges and counters of this allocator with the recorder of the crate `metrics` that is installed:
-    /// `millpond_reserved_bytes`, `millpond_allocated_bytes`, `millpond_active_bytes` and `millpond_paused_bytes`, and of
-    /// `millpond_driver_calls_total`, `millpond_alloc_retries_total`, `millpond_ooms_total`,
+    /// `millpond_reserved_bytes`, `millpond_allocated_bytes`, `millpond_active_bytes` and `millpond_paused_bytes`, and
+    /// of `millpond_driver_calls_total`, `millpond_alloc_retries_total`, `millpond_ooms_total`,
     /// `millpond_idle_released_bytes_total` and `millpond_allocations_total` what was counted since the start. All have
     /// the label `device`, with this name.
     ///
