@@ -44,7 +44,11 @@ fn spill_when_short(allocator: &Allocator<Sim>, waiting: &Waiting) -> Registrati
         let bytes = shortage.report().short_bytes();
         match waiting.spill(bytes) {
             true => {
-                println!("  attempt {}: spilled what waits, for {}", shortage.attempt(), format_bytes(bytes));
+                println!(
+                    "  attempt {}: {} short, so waiting conversations were dropped",
+                    shortage.attempt(),
+                    format_bytes(bytes)
+                );
                 Answer::Retry
             }
             false => Answer::Pass,
@@ -57,7 +61,7 @@ fn admit(stream: &Stream<Sim>, bytes: u64) -> Result<Option<Buffer<Sim>>, Box<dy
     let fit = stream.would_fit(bytes)?;
     if fit.fits() {
         println!(
-            "{} fits: {:?}, {} more reserved",
+            "{} fits, served by {:?}: {} will be reserved",
             format_bytes(bytes),
             fit.served_by,
             format_bytes(fit.reserves_bytes)

@@ -1,5 +1,5 @@
-//! A program that trains and generates by turns on a device that cannot hold what both need: while it does the one, the
-//! memory of the other sleeps.
+//! A program that alternates between training and generating on a device that cannot hold what both need: while it does
+//! the one, the memory of the other sleeps.
 //!
 //! Run it with `cargo run -p millpond-examples --example 18_sleep`.
 
@@ -27,7 +27,7 @@ impl Part {
         Ok(Self { group, stream, buffer })
     }
 
-    /// Returns the first byte, and adds 1 to it: as much as happens in this example.
+    /// Returns the first byte, and adds 1 to it: this stands for the real work.
     fn work(&self) -> Result<u8, Box<dyn Error>> {
         let mut byte = [0];
         self.stream.download(&self.buffer, 0, &mut byte)?;
@@ -54,10 +54,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 
         optimizer.group.resume()?;
         let steps = optimizer.work()?;
-        println!("  trained after {steps} steps, with {} reserved", format_bytes(allocator.memory_reserved()));
+        println!("  trained step {}, with {} reserved", steps + 1, format_bytes(allocator.memory_reserved()));
         assert_eq!(steps, turn, "the state of the optimizer was kept");
 
-        // Both do not fit. The cache stays paused, and the error says what is missing.
+        // They do not fit together. The cache stays paused, and the error says what is missing.
         if let Err(error) = cache.group.resume() {
             println!("  {error}");
         }

@@ -122,8 +122,8 @@ class Group:
         return device in self._idle
 
     def info(self, device: Any = None) -> Info:
-        """Returns what the group holds on a device, the current one without a number: ``allocated_bytes``, ``paused_bytes``,
-        ``host_bytes`` and ``is_paused``."""
+        """Returns the group's memory on a device, by default the current one: ``allocated_bytes``, ``reserved_bytes``,
+        ``paused_bytes``, ``host_bytes`` and ``is_paused``."""
         return _groups.info(self._device(device), self.name)
 
 

@@ -215,8 +215,8 @@ def on_out_of_memory(hook: Callable[[Shortage], object], device: "Device | None"
         hook.remove()
 
     It is called on the thread that allocates, and on several at once if several are short of memory. It may drop tensors
-    and call ``torch.cuda.empty_cache``. If what it returns is true the request is tried again; else the hooks that were
-    added after it are called, and then the request is refused. Each hook is asked 8 times at most. Tensors that it makes
+    and call ``torch.cuda.empty_cache``. If what it returns is true the request is tried again; otherwise the next hook
+    is called. The request is refused once all hooks return false in one round, or after 8 rounds. Tensors that it makes
     itself must come from the cache: a request that the cache does not serve at once is a ``RuntimeError`` there. An
     exception of the hook is printed, and counts as ``False``.
 
@@ -308,10 +308,12 @@ def pause(group: Group | str, keep: Literal["host", "discard"] = "host") -> None
     """Gives the memory of a group back to the driver, on all devices, until ``resume``. Addresses stay reserved.
 
     ``keep`` says what becomes of the contents: a copy in host memory, or nothing. Waits for the streams that use the
-    group, and for the copy. A group that is paused stays as it is. Until ``resume`` no work may use its memory, nor a
-    graph be replayed that does.
+    group, and for the copy. A group that is paused stays as it is. Until ``resume`` no work may use its memory: do not
+    replay a graph that uses it.
 
-    Raises ``BadValue`` for a group that there is not.
+    Raises ``Error``, which is also a ``ValueError``, if no group has this name. Raises ``Error`` while a graph of the
+    group is being captured, if a tensor of it is shared with another process, or if the host has too little memory. With
+    several devices, those before the failing one stay paused.
     """
     _enabled()
     kinds = {"host": _groups.HOST, "discard": _groups.DISCARD}
@@ -323,8 +325,8 @@ def pause(group: Group | str, keep: Literal["host", "discard"] = "host") -> None
 
 
 def resume(group: Group | str) -> None:
-    """Gives a paused group its memory again, at the same addresses, on all devices. If its contents were kept, they are
-    there again; otherwise they are undefined. A group that is not paused stays as it is.
+    """Takes memory from the driver again for a paused group, at the same addresses, on all devices. Contents that were
+    kept are copied back; others are undefined. A group that is not paused stays as it is.
 
     Raises ``torch.OutOfMemoryError`` if a device has too little memory: the group stays paused there, and a later call
     tries again.

@@ -307,9 +307,10 @@ millpond_status millpond_pool_alloc(millpond_allocator *pond, millpond_pool pool
 
 /* ---- Groups: memory that can be paused --------------------------------------------------------------------------- */
 
-/* A group is private pools whose memory goes back to the driver while the program does something else, and returns to the
- * same addresses: so blocks, pointers and captured graphs stay valid. It is known by its name, and made at its first use. Groups
- * need policy:paged, and so a device with virtual memory (else UNSUPPORTED). */
+/* A group is private pools whose memory goes back to the driver while the program does something else, and returns to
+ * the same addresses: so blocks, pointers and captured graphs stay valid. It is known by its name. Each function below
+ * makes the group if there is none of this name, so a misspelt name is no error: nothing is paused. Groups need
+ * policy:paged, and so a device with virtual memory (else UNSUPPORTED). */
 
 /* What becomes of the contents of a group that is paused. */
 typedef int32_t millpond_keep;
@@ -353,7 +354,8 @@ millpond_status millpond_group_add(millpond_allocator *pond, const char *name, m
  * and of some driver calls for each page.
  *
  * Errors, after which the group is as it was: BAD_ALLOCATOR; BAD_ARGUMENT while a stream that uses the group is being
- * captured; UNSUPPORTED; DEVICE_LOST; DRIVER. */
+ * captured, if its pages were exported to another process, if the host has too little memory for the contents, or for an
+ * unknown `keep`; UNSUPPORTED; DEVICE_LOST; DRIVER. */
 millpond_status millpond_group_pause(millpond_allocator *pond, const char *name, millpond_keep keep);
 
 /* Gives the group pages again, at the same addresses, with the contents that were kept. Does nothing if it is running.

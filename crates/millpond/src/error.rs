@@ -21,8 +21,8 @@ use view::ViewError;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// There is no memory left: freeing some may help. [`Error::out_of_memory`] has the report, unless a driver
-    /// refused a call of another kind.
+    /// There is no memory left: freeing some may help. [`Error::out_of_memory`] returns the report of a refused
+    /// request. [`Error::NotResumed`] has a [`ResumeError`] instead, and a driver's error has neither.
     OutOfMemory,
     /// The device is lost: drop everything of it and start anew.
     Lost,
@@ -263,7 +263,8 @@ impl<E: BackendError> Error<E> {
             (Error::Driver { .. }, _) => ErrorKind::Driver,
             (Error::Unsupported { .. }, _) => ErrorKind::Unsupported,
             (Error::NoRoom { .. }, _) => ErrorKind::NoRoom,
-            (Error::InUse { .. } | Error::NotReached { .. } | Error::NotPaused(_), _) => ErrorKind::NotReady,
+            (Error::NotPaused(why), _) if matches!(**why, PauseError::Capturing { .. }) => ErrorKind::NotReady,
+            (Error::InUse { .. } | Error::NotReached { .. }, _) => ErrorKind::NotReady,
             _ => ErrorKind::Input,
         }
     }

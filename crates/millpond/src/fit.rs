@@ -41,8 +41,8 @@ pub struct Fit {
     pub waits: bool,
     /// What stands in the way, if it would be refused.
     pub bound: Option<Bound>,
-    /// The bytes that are missing there; 0 if it would be served, and where something else than bytes is missing, such
-    /// as addresses. Freeing as many may not suffice, where what is freed lies in pieces that stay reserved.
+    /// By how many bytes the request exceeds `bound`. 0 if it would be served, or if addresses are missing and not
+    /// bytes. Freeing this many may not be enough, because freed pieces may stay reserved.
     pub short_bytes: u64,
 }
 

@@ -24,9 +24,9 @@ impl<B: Backend> Stream<B> {
     ///
     /// Addresses cost no memory: this is CUDA's `cuMemAddressReserve` for the capacity, with `cuMemMap` for the bytes.
     /// Both are rounded up to whole pages of 2 MiB or more, and the buffer has at least one page. A capacity below
-    /// `bytes` counts as that. Pages are created for the buffer, so this always calls the driver. Free memory elsewhere
-    /// goes back first where the slack or the limit has no room for both. The free puts the pages into the cache like
-    /// any other memory, and gives the addresses up.
+    /// `bytes` counts as `bytes`. The pages are new, so this always calls the driver. If the slack or the limit has no
+    /// room for them, free pages go back to the driver first. Dropping the buffer puts its pages into the cache, and
+    /// gives its addresses up. [`Buffer::capacity`] returns the mapped bytes, not the reserved addresses.
     ///
     /// ```
     /// use millpond::Allocator;

@@ -16,7 +16,7 @@ use crate::error::OutOfMemory;
 use crate::state::State;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
-/// The number of rounds through the hooks that a request is tried again for. Each hook is asked once in a round, so a
+/// The most rounds of hooks for one request. Each hook is asked once in a round, so a
 /// request is tried again at most this many times for each hook. It is bounded so that a hook that asks for a retry and
 /// frees nothing does not hang the program.
 pub const ROUNDS_MAX: u32 = 8;
@@ -26,7 +26,7 @@ pub const ROUNDS_MAX: u32 = 8;
 pub enum Answer {
     /// It has made room: the request is tried again.
     Retry,
-    /// It has nothing to free: the next hook is asked. Once a whole round has passed, the request is refused.
+    /// It has nothing to free: the next hook is asked. If every hook passes in one round, the request is refused.
     Pass,
 }
 
@@ -216,8 +216,9 @@ impl<B: Backend> Allocator<B> {
     ///
     /// Hooks are called in the order of registration, on the thread of the request, with no lock held. After one asks
     /// for a retry the request is tried again from the start. If it would still be refused, the next hooks are called,
-    /// and after the last one the first again. A round in which no hook asks for a retry ends that, and so do
-    /// [`ROUNDS_MAX`] rounds: the request is then refused with [`Error::OutOfMemory`](crate::Error::OutOfMemory). So
+    /// and after the last one the first again. The request is refused, with
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), after a round in which every hook passes, or after
+    /// [`ROUNDS_MAX`] rounds. So
     /// a hook does best to free at least [`Report::short_bytes`](crate::Report::short_bytes) in one call.
     ///
     /// - Several threads may be short of memory at once: a hook may run in several threads at the same time.
@@ -225,9 +226,9 @@ impl<B: Backend> Allocator<B> {
     ///   [`allocate_cached`](crate::Stream::allocate_cached), which is not refused. A cache of page-locked memory has
     ///   hooks of its own.
     /// - Inside a hook, a request of the same allocator is served if the cache has a block at once. Otherwise it is the
-    ///   error [`Error::InHook`](crate::Error::InHook), also with `allocate_prepared`. `allocate_cached` does more
-    ///   there. Frees, `empty_cache` and `trim` work as always. A hook must not wait for another thread that requests
-    ///   memory.
+    ///   error [`Error::InHook`](crate::Error::InHook), also with `allocate_prepared`. `allocate_cached` works
+    ///   there in full. Frees, `empty_cache` and `trim` work as always. A hook must not wait for another thread that
+    /// requests   memory.
     /// - A hook that panics passes its panic to the caller of the request. Nothing is allocated, and the allocator
     ///   stays usable.
     /// - A sink receives the request once, with what each attempt does, and a refusal at the end only.
@@ -237,8 +238,8 @@ impl<B: Backend> Allocator<B> {
     /// own a `Weak` reference to the part of the program that has the handle.
     ///
     /// RMM's `failure_callback_resource_adaptor` asks one callback, again and again for as long as it returns true.
-    /// PyTorch's `attach_out_of_memory_observer` is told of a refusal, and cannot prevent it; its `FreeMemoryCallback`
-    /// may, and is asked before the driver is.
+    /// PyTorch's `attach_out_of_memory_observer` is called on a refusal, and cannot prevent it; its
+    /// `FreeMemoryCallback` may, and is asked before the driver is.
     ///
     /// Costs nothing until a request is to be refused, which then takes a report for each attempt: a look at each
     /// block.

@@ -233,7 +233,7 @@ fn a_resume_without_room_leaves_the_group_paused() {
     assert_eq!(error.fault(), Fault::OutOfMemory);
     let text = error.to_string();
     assert!(
-        text.contains("\"weights\" stays paused") && text.contains("free 2.00 MiB or pause another group"),
+        text.contains("\"weights\" stays paused") && text.contains("free 2.00 MiB, or pause another group"),
         "{text}"
     );
     assert!(scene.group.is_paused());

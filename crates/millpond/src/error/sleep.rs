@@ -75,7 +75,8 @@ impl fmt::Display for PauseError {
             Self::NoHostMemory { group, bytes } => write!(
                 f,
                 "the group {group:?} cannot be paused with its contents: the host has no {} ({bytes} bytes) for them; \
-                 pause it with `Keep::Discard`, or free host memory",
+                 free host memory, or discard the contents (`Keep::Discard`, in Python `keep=\"discard\"`, in C \
+                 `MILLPOND_DISCARD`)",
                 format_bytes(*bytes)
             ),
         }
@@ -112,13 +113,13 @@ impl fmt::Display for ResumeError {
             None => write!(f, "the limit is {}", format_bytes(limit_bytes.unwrap_or(0)))?,
         }
         write!(f, ", with {reserved} reserved by this allocator")?;
-        if let Some(others) = others_bytes {
+        if let Some(others) = others_bytes.filter(|_| granted_bytes.is_some()) {
             write!(f, " and {} by other processes", format_bytes(*others))?;
         }
         let left = granted_bytes.unwrap_or_else(|| limit_bytes.unwrap_or(0).saturating_sub(*reserved_bytes));
         let missing = format_bytes(needed_bytes.saturating_sub(left));
         let raise = if granted_bytes.is_none() { format!("raise the limit by {missing}, ") } else { String::new() };
-        write!(f, "; {raise}free {missing} or pause another group, then resume again")
+        write!(f, "; {raise}free {missing}, or pause another group. Then resume again")
     }
 }
 

@@ -18,9 +18,9 @@ use crate::state::LockedShards;
 /// thread allocates meanwhile counts too. Peaks are as exact as those of the statistics: to the operation if one thread
 /// makes all calls, while several threads that raise a peak at the same moment may be missed.
 ///
-/// An open scope costs requests and frees nothing. To open one locks every stream in turn. The counters of each stream
-/// then look for room again as they rise, as after a reset of peaks; so a program that opens a scope around each
-/// request makes each of them slower. To read one costs what [`Allocator::stats`] does, and a little for each scope
+/// An open scope adds no cost to allocations and frees. Opening one locks every stream in turn. The next allocations of
+/// each stream are then a little slower, as after a reset of peaks; so a program that opens a scope around each request
+/// makes each of them slower. To read one costs what [`Allocator::stats`] does, and a little for each scope
 /// that was opened later and is open. To end one takes one lock.
 ///
 /// ```

@@ -272,7 +272,7 @@ impl<B: Backend> Group<B> {
     }
 
     /// Chooses whether the host memory that contents were kept in stays after a [`resume`](Self::resume). It is
-    /// released by default. A program that pauses often saves the time to fault it in again.
+    /// released by default. A program that pauses often saves the time to take host memory again.
     pub fn keep_host_memory(&self, keep: bool) {
         let mut sleep = self.entry.sleep.lock();
         sleep.keeps_host = keep;

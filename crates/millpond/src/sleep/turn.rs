@@ -48,9 +48,10 @@ impl<B: Backend + Clone> Group<B> {
     ///
     /// # Errors
     ///
-    /// The group is running then, as before. [`Error::NotPaused`] while a stream of the group is being captured, or if
-    /// the host has no memory; [`Error::Unsupported`] if contents are to be kept on a device without page-locked memory
-    /// that the host can address; [`Error::NotReached`] if a stream waits for work that was never submitted;
+    /// The group keeps running. [`Error::NotPaused`] while a stream of the group is being captured, if pages of it were
+    /// exported to other processes, or if the host has too little memory for the contents; [`Error::Unsupported`] if
+    /// contents are to be kept on a device without page-locked memory that the host can address; [`Error::NotReached`]
+    /// if a stream waits for work that was never submitted;
     /// [`Error::Driver`] if a driver call fails.
     pub fn pause(&self, keep: Keep) -> Result<(), Error<B::Error>> {
         let mut sleep = self.lock();

@@ -17,9 +17,9 @@ impl<B: Backend> Stream<B> {
     ///
     /// It never asks the driver for memory, releases none, and never waits on the host, neither for the device nor for
     /// other threads that are short of memory. Under `paged` it maps free pages side by side where that serves the
-    /// request, for which it may reserve addresses, and may have the stream wait on the device for others. It is
-    /// never refused: `None` is no error, is counted nowhere and has no [hook](crate::hooks) called. What `None` says
-    /// may be over at once, as other threads free memory.
+    /// request, for which it may reserve addresses, and may have the stream wait on the device for others. `None`
+    /// is not an error, is not counted, and calls no [hook](crate::hooks). It may be out of date at once, because other
+    /// threads free memory.
     ///
     /// For prefetches and other work that is done early if there is room. A hit costs what one of
     /// [`allocate`](Self::allocate) does; otherwise streams are polled, and under `paged` free memory is searched.
@@ -58,7 +58,8 @@ impl<B: Backend> Stream<B> {
     ///
     /// The request's way is rehearsed on a copy of the allocator's books, under the rules by which
     /// [`allocate`](Self::allocate) serves it. If it [fits](Fit::fits), and nothing else happens before, `allocate`
-    /// succeeds, and changes the reserved bytes by just what is told. If it does not, `allocate` is refused, unless a
+    /// succeeds: it releases [`releases_bytes`](Fit::releases_bytes), then reserves
+    /// [`reserves_bytes`](Fit::reserves_bytes). If it does not, `allocate` is refused, unless a
     /// [hook](crate::hooks) makes room. There are exceptions:
     ///
     /// - The device is taken to have what it reports as free, or else all that is not reserved here. Other programs may
@@ -67,13 +68,14 @@ impl<B: Backend> Stream<B> {
     /// - Other threads in the middle of a request count as if they stopped there. What they are about to give back is
     ///   not counted.
     /// - Work that waits for other work which was never submitted (Vulkan, wgpu) is taken to end.
-    /// - The device goes on. What is done by the time of the request may serve it with less than was told.
+    /// - The device keeps working. By the time of the request more work may be done, so the request may reserve less
+    /// than   forecast.
     ///
     /// If a cached block serves a large request at once, that takes under a microsecond. Otherwise streams whose work
     /// free memory waits for are polled, the driver may be asked what it has left, and the tables of blocks, pages and
-    /// windows are copied, under a lock that misses of all streams take: those of this stream's shard, or of all shards
-    /// if the request would wait or be refused. That takes tens of microseconds, and up to a millisecond for each ten
-    /// thousand blocks.
+    /// windows are copied, under a lock that every request needs which the cache cannot serve: those of this stream's
+    /// shard, or of all shards if the request would wait or be refused. That takes tens of microseconds, and up to a
+    /// millisecond for each ten thousand blocks.
     ///
     /// ```
     /// use millpond::{Allocator, Bound, ServedBy};
