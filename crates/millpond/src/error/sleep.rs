@@ -114,7 +114,7 @@ impl fmt::Display for ResumeError {
         }
         write!(f, ", with {reserved} reserved by this allocator")?;
         if let Some(others) = others_bytes.filter(|_| granted_bytes.is_some()) {
-            write!(f, " and {} by other processes", format_bytes(*others))?;
+            write!(f, " and {} by other processes", format_bytes(others))?;
         }
         let left = granted_bytes.unwrap_or_else(|| limit_bytes.unwrap_or(0).saturating_sub(*reserved_bytes));
         let missing = format_bytes(needed_bytes.saturating_sub(left));

@@ -1,7 +1,7 @@
 //! Histories become traces: the same as a recorder's, with what is older than the history at its beginning.
 
 use millpond::history::Recording;
-use millpond::{Allocator, Error};
+use millpond::{Allocator, Error, Keep};
 use millpond_replay::{Recorder, trace_of, trace_of_snapshot};
 use millpond_sim::Sim;
 use millpond_trace::{Event, Place, Random, Trace};
@@ -155,4 +155,31 @@ fn a_trace_says_under_which_tag_where_and_when_a_program_allocated() {
     }
     let site = details(&history)[1].1.map(str::to_owned);
     assert!(site.as_ref().is_some_and(|site| site.contains(&format!("history.rs:{line}:"))), "{site:?}");
+}
+
+/// What happens to the pages of a group says nothing of requests: a trace has those alone, in their order.
+#[test]
+fn a_trace_goes_on_while_a_group_is_paused() {
+    let allocator = Allocator::builder(Sim::new()).conf("policy:paged").build().unwrap();
+    let group = allocator.group("kv").unwrap();
+    let plain = allocator.create_stream().unwrap();
+    let stream = group.stream(plain.id()).unwrap();
+    allocator.record_history(Recording::all(1000));
+    Recorder::start(&allocator);
+    let held = [3 * MIB, 700, 20 * MIB].map(|bytes| stream.allocate(bytes).unwrap());
+    for keep in [Keep::Host, Keep::Discard] {
+        group.pause(keep).unwrap();
+        assert!(matches!(stream.allocate(MIB), Err(Error::Paused { .. })));
+        drop(plain.allocate(2 * MIB).unwrap());
+        group.resume().unwrap();
+        drop(stream.allocate(5 * MIB).unwrap());
+    }
+    group.pause(Keep::Discard).unwrap();
+    drop(held);
+    group.resume().unwrap();
+    let (recorded, history) = (Recorder::finish(&allocator).unwrap(), trace_of(&allocator.history()));
+    assert_eq!(without_marks(&history), without_marks(&recorded));
+    assert_eq!(history.live_peak(), recorded.live_peak());
+    let text = recorded.write_to(Vec::new()).unwrap();
+    assert_eq!(Trace::parse(&text).unwrap(), recorded);
 }
