@@ -289,7 +289,7 @@ impl<B: Backend> Watched<B> {
             return Err(format!("reserved_bytes is {counted}, and the layout holds {reserved}"));
         }
         let mut account = self.account();
-        account.model.compare(&stats, peaks)?;
+        account.model.compare(&stats, peaks, self.allocator.memory_paused())?;
         account.oracle.check(&layout, &self.clock()).map_err(|error| format!("the oracle objects: {error}"))
     }
 

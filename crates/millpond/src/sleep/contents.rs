@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::thread;
 
-use millpond_backend::Backend;
+use millpond_backend::{Backend, Point};
 use millpond_core::GroupExtent;
 use parking_lot::Mutex;
 
@@ -57,6 +57,25 @@ struct Worker<'a, B: Backend> {
     group: &'a Group<B>,
     stream: Stream<B>,
     buffers: Vec<PinnedBuffer<B>>,
+    /// Whether copies may be under way.
+    is_busy: bool,
+}
+
+/// How often a worker that failed waits for its copies: the first wait may be what fails.
+const WAITS_MOST: usize = 3;
+
+impl<B: Backend> Drop for Worker<'_, B> {
+    /// Waits for the copies of a worker that failed: its group goes on, or its pages go away.
+    fn drop(&mut self) {
+        let state = self.group.state();
+        let is_over = || {
+            let tick = state.backend.submit(self.stream.id()).ok()?;
+            let reached = state.wait(Point { stream: self.stream.id(), tick }).ok()?.tick;
+            (reached >= tick).then_some(())
+        };
+        // A device that cannot be waited for any more is lost, and does nothing any more.
+        let _ = self.is_busy.then(|| (0..WAITS_MOST).find_map(|_| is_over()));
+    }
 }
 
 impl<B: Backend + Clone> Group<B> {
@@ -109,7 +128,7 @@ impl<B: Backend + Clone> Group<B> {
     fn worker(&self, ring: &Pinned<B>, bytes: u64) -> Result<Worker<'_, B>, Error<B::Error>> {
         let stream = self.allocator.create_stream()?;
         let buffers: Result<_, _> = (0..BUFFERS).map(|_| ring.allocate(bytes)).collect();
-        Ok(Worker { group: self, stream, buffers: buffers? })
+        Ok(Worker { group: self, stream, buffers: buffers?, is_busy: false })
     }
 
     /// Returns the cache that the ring's memory comes from, which the first copy creates.
@@ -146,6 +165,7 @@ impl<B: Backend> Worker<'_, B> {
                 break;
             }
         }
+        self.is_busy = false;
         Ok(())
     }
 
@@ -158,7 +178,9 @@ impl<B: Backend> Worker<'_, B> {
             buffer.bytes_mut()?[..host.len()].copy_from_slice(host);
             self.begin_copy(turn, &at, Access::Read)?;
         }
-        self.buffers.iter().try_for_each(PinnedBuffer::wait)
+        self.buffers.iter().try_for_each(PinnedBuffer::wait)?;
+        self.is_busy = false;
+        Ok(())
     }
 
     fn buffer(&mut self, turn: usize) -> &mut PinnedBuffer<B> {
@@ -167,6 +189,7 @@ impl<B: Backend> Worker<'_, B> {
 
     /// Queues the copy between a piece and the buffer whose turn it is, which it reads or writes, and submits it.
     fn begin_copy(&mut self, turn: usize, at: &GroupExtent, access: Access) -> Result<(), Error<B::Error>> {
+        self.is_busy = true;
         let pinned = &self.buffers[turn % BUFFERS];
         let range = calls::range_of_group(self.group.state().lane(at.shard), at.extent.slot);
         let Some(segment) = pinned.buffer().segment() else { return Ok(()) };
