@@ -228,7 +228,7 @@ impl<B: Backend> Allocator<B> {
     /// - Inside a hook, a request of the same allocator is served if the cache has a block at once. Otherwise it is the
     ///   error [`Error::InHook`](crate::Error::InHook), also with `allocate_prepared`. `allocate_cached` works
     ///   there in full. Frees, `empty_cache` and `trim` work as always. A hook must not wait for another thread that
-    /// requests   memory.
+    ///   requests memory.
     /// - A hook that panics passes its panic to the caller of the request. Nothing is allocated, and the allocator
     ///   stays usable.
     /// - A sink receives the request once, with what each attempt does, and a refusal at the end only.

@@ -69,7 +69,7 @@ impl<B: Backend> Stream<B> {
     ///   not counted.
     /// - Work that waits for other work which was never submitted (Vulkan, wgpu) is taken to end.
     /// - The device keeps working. By the time of the request more work may be done, so the request may reserve less
-    /// than   forecast.
+    ///   than forecast.
     ///
     /// If a cached block serves a large request at once, that takes under a microsecond. Otherwise streams whose work
     /// free memory waits for are polled, the driver may be asked what it has left, and the tables of blocks, pages and
