@@ -271,6 +271,11 @@ impl<B: Backend> Allocator<B> {
         self.state().coordinator.lock().reserved_bytes()
     }
 
+    /// Returns the bytes of paused groups that went back to the driver, and are needed again when these are resumed.
+    pub fn memory_paused(&self) -> u64 {
+        self.state().coordinator.lock().paused_bytes()
+    }
+
     /// Checks every invariant of the allocator. Walks over every block; it is meant for tests and for debugging. Other
     /// threads must not use the allocator meanwhile.
     ///

@@ -158,11 +158,6 @@ impl<B: Backend> Allocator<B> {
         self.state().groups.0.lock().keys().cloned().collect()
     }
 
-    /// Returns the bytes of paused groups that went back to the driver, and are needed again when these are resumed.
-    pub fn memory_paused(&self) -> u64 {
-        self.state().coordinator.lock().paused_bytes()
-    }
-
     /// Returns a reference to the group's own pool, which is created anew if nothing was left of it.
     fn pool_of_group(&self, entry: &Entry) -> Result<Pool<B>, Error<B::Error>> {
         let mut known = entry.pool.lock();
