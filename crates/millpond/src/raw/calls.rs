@@ -16,6 +16,7 @@ pub(crate) fn range_of<B: Backend, O>(lane: &Lane<B, O>, slot: Slot) -> &B::Segm
 }
 
 /// Returns the range of a closed group's memory, for copies of its contents.
+#[cfg(not(loom))]
 pub(crate) fn range_of_group<B: Backend, O>(lane: &Lane<B, O>, slot: Slot) -> &B::Segment {
     let place = SegmentRef::<B>::new(lane.lock().segment(slot));
     // SAFETY: ranges are behind an `Arc` in their lane's table. The group of this one is closed and stays so while its
