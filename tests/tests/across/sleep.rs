@@ -141,6 +141,10 @@ fn what_is_freed_while_paused_calls_no_driver_and_is_free_afterwards() {
         drop(buffer);
     }
     assert_eq!(scene.sim.calls(), calls, "frees call no driver");
+    for bytes in [3000, 2 * MIB, 11 * MIB] {
+        let error = scene.stream.allocate(bytes).expect_err("what was freed has no memory");
+        assert!(matches!(error, Error::Paused { .. }), "{error}");
+    }
     scene.check();
     scene.group.resume().expect("a resume");
     scene.check();
@@ -240,6 +244,20 @@ fn a_resume_without_room_leaves_the_group_paused() {
     scene.check();
     drop(taken);
     scene.group.resume().expect("what is cached makes room");
+    scene.check();
+    scene.expect_contents();
+}
+
+/// What a resume asked the driver for in vain does not count against the limit.
+#[test]
+fn a_failed_resume_leaves_the_limit_as_it_was() {
+    let scene = Scene::new();
+    scene.group.pause(Keep::Host).expect("a pause");
+    scene.sim.fail(CallKind::CreatePage, 3, Fault::Other);
+    let error = scene.group.resume().expect_err("a page fails");
+    assert!(error.to_string().contains("create_page"), "{error}");
+    scene.allocator.set_limit(Some(scene.allocator.memory_paused()));
+    scene.group.resume().expect("there is just as much room as it needs");
     scene.check();
     scene.expect_contents();
 }
