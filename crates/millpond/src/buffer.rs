@@ -97,7 +97,7 @@ impl<B: Backend> Buffer<B> {
         &self.held
     }
 
-    /// Takes in that its block became longer, and that so many bytes of it are requested now.
+    /// Notes that the block became longer. `requested` is the new requested size in bytes.
     pub(crate) fn has_grown(&mut self, grant: &Grant, requested: u64) {
         (self.size, self.requested) = (grant.size, requested);
         self.last_use = self.last_use.max(grant.last_use);

@@ -127,7 +127,7 @@ impl Drop for Background {
         *self.over.is_over.lock() = true;
         self.over.changed.notify_all();
         if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
-            // It may be in a driver call. A panic there was printed, and concerns nobody else.
+            // The thread may be in a driver call. If it panics there, the panic is printed, and dropping goes on.
             let _ = thread.join();
         }
     }

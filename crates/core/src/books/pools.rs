@@ -279,7 +279,7 @@ impl Pools {
         }
     }
 
-    /// Forgets that more than this number of bytes was live in a pool that is not held.
+    /// Lowers the remembered peak of each pool that is not held to this number of bytes.
     pub(crate) fn forget_beyond(&mut self, most: u64) {
         for (pool, entry) in &mut self.table {
             if *pool == PoolId::DEFAULT || entry.uses == 0 {

@@ -58,7 +58,7 @@ impl Coordinator {
         self.idle.watch(Watch { begun: now, scope, live_in_held });
     }
 
-    /// Returns a plan for what was not needed in a watch in which so many bytes were live at most, if there is any.
+    /// Returns a plan that releases what a watch did not need, if there is any. `most` is the peak of live bytes in it.
     fn plan_for_idle(&mut self, watch: &Watch, most: u64, clocks: [u64; 2], shards: &mut dyn Shards) -> Option<Plan> {
         // What was live in held pools all the time was live in no other one.
         let elsewhere = most.saturating_sub(watch.live_in_held.min(self.live_in_held(shards)));

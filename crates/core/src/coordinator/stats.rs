@@ -145,8 +145,8 @@ impl Coordinator {
         }
     }
 
-    /// Forgets that more than this number of bytes was ever live, which is the most that was since a scope was opened:
-    /// what the program had before is over.
+    /// Lowers the remembered peak of live bytes to the peak of a scope: what the program needed before the scope no
+    /// longer counts.
     pub(crate) fn forget_beyond(&mut self, most: u64) {
         (self.most_live, self.forgotten_peak) = (most, 0);
         self.pools.forget_beyond(most);

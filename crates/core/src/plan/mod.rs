@@ -40,7 +40,7 @@ pub(crate) enum Goal {
     Trim(u64),
     /// Release what is idle already, without waiting (the `direct` policy's free).
     Reclaim,
-    /// Close a running group: no request is served from it, and the streams that use it are waited for.
+    /// Close a running group: no request is served from it.
     Close(GroupId),
     /// Give the pages of a closed group back to the driver.
     Pause(GroupId),
@@ -278,9 +278,9 @@ impl Plan {
         Self::new(Goal::Trim(bytes), clocks)
     }
 
-    /// Returns a plan that closes a group: requests of its pools are [denied](Denied::Closed), and the streams that use
-    /// its live blocks are waited for. It ends [`Done`](Step::Done), or [`Denied`](Step::Denied) with the group running
-    /// as before.
+    /// Returns a plan that closes a group: requests of its pools are [denied](Denied::Closed). It waits until no other
+    /// plan holds anything. The shell then waits for the streams of the group. The plan ends [`Done`](Step::Done), or
+    /// [`Denied`](Step::Denied) with the group running as before.
     pub fn close(group: GroupId, clocks: [u64; 2]) -> Self {
         Self::new(Goal::Close(group), clocks)
     }

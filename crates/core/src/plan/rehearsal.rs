@@ -90,7 +90,7 @@ impl Coordinator {
     /// If the plan is for no request.
     pub fn rehearse(&self, mut plan: Plan, conditions: &Conditions, shards: &mut dyn Shards) -> Forecast {
         let mut core = self.clone();
-        // Nobody else goes on meanwhile, so nobody is waited for.
+        // The copy has no other plans, so there is no queue to wait in.
         core.turns = Turns::default();
         let mut copies = Copies { of: shards, made: Vec::new() };
         let asks_first = core.asks_first();

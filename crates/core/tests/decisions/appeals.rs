@@ -74,7 +74,7 @@ fn the_budget_is_asked_for_again_after_an_appeal() {
 
 /// What the cache has to serve waits for no other plan: neither for what it holds, nor for its turn.
 #[test]
-fn a_plan_for_what_is_cached_waits_for_nobody() {
+fn a_plan_for_cached_memory_waits_for_no_other_plan() {
     for mut device in devices(40 * MIB) {
         let _held = device.allocate(0, 20 * MIB);
         let (mut asks, mut waits) = (device.plan(1, 20 * MIB), device.plan(2, 20 * MIB));
