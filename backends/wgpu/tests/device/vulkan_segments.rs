@@ -8,7 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use millpond::{Allocator, Error, Readiness};
+use millpond::{Allocator, Error, Keep, Readiness};
 use millpond_backend::{Backend, Budget, ClassId, Fault, Point, Reuse as Promise, Transfer, VirtualMemory};
 use millpond_conformance::{WgpuDevice, conformance_tests};
 use millpond_wgpu::{EXCLUSIVE, Planned, Wgpu, WgpuBuilder, WgpuError, wgpu};
@@ -400,4 +400,36 @@ fn allocate_in_a_callback(device: &Wgpu) {
         device.release(target);
     }
     assert_eq!(device.errors(), [""; 0]);
+}
+
+/// The host cannot address page-locked memory of wgpu's, so contents are not kept. The group goes on as before.
+#[test]
+fn groups_are_paused_without_their_contents() {
+    let Some(device) = with_pages() else { return };
+    let allocator = Allocator::builder(device).conf("policy:paged").build().unwrap();
+    let group = allocator.group("kv").unwrap();
+    let stream = group.stream(allocator.create_stream().unwrap().id()).unwrap();
+    let buffer = stream.allocate(5 << 20).unwrap();
+    stream.fill(&buffer, 0, 5 << 20, 7).unwrap();
+    let error = group.pause(Keep::Host).unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }) && !group.is_paused(), "{error}");
+    let mut bytes = [0; 4];
+    stream.download(&buffer, 0, &mut bytes).unwrap();
+    assert_eq!(bytes, [7; 4]);
+    group.pause(Keep::Discard).unwrap();
+    assert_eq!(allocator.memory_reserved(), 0);
+    group.resume().unwrap();
+    stream.fill(&buffer, 0, 5 << 20, 9).unwrap();
+    stream.download(&buffer, 0, &mut bytes).unwrap();
+    assert_eq!(bytes, [9; 4]);
+    drop(buffer);
+    allocator.check();
+}
+
+/// Without pages there are no groups.
+#[test]
+fn groups_need_segments_of_vulkan() {
+    let Some(device) = common::open(Wgpu::builder()) else { return };
+    let error = Allocator::new(device).group("kv").unwrap_err();
+    assert!(error.to_string().contains("on a device with virtual memory"), "{error}");
 }
