@@ -14,7 +14,7 @@ DISCARD, HOST = 0, 1
 
 
 class RawInfo(ctypes.Structure):
-    """``millpond_core_group``."""
+    """``millpond_group``."""
 
     _fields_ = [
         ("allocated_bytes", ctypes.c_uint64),

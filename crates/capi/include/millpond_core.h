@@ -220,21 +220,6 @@ typedef struct millpond_core_pages {
 /* Properties of a private pool. */
 enum { MILLPOND_CORE_USE_ON_OOM = 1, MILLPOND_CORE_NO_SPLIT = 2 };
 
-/* How much memory a group has, in bytes. */
-typedef struct millpond_core_group {
-    /* In blocks that the program holds, whether the group is paused or not. */
-    uint64_t allocated_bytes;
-    /* In pages that are taken from the driver now. */
-    uint64_t reserved_bytes;
-    /* In pages that went back to the driver until the group is resumed. */
-    uint64_t paused_bytes;
-    /* In memory of the host, for contents. */
-    uint64_t host_bytes;
-    /* 1 if the group is paused. */
-    int32_t is_paused;
-    int32_t reserved;
-} millpond_core_group;
-
 typedef struct millpond_core_v1 {
     uint32_t abi;  /* MILLPOND_CORE_ABI */
     uint32_t size; /* of the table, in bytes */
@@ -442,7 +427,7 @@ typedef struct millpond_core_v1 {
      * is no room for all of its pages; UNSUPPORTED; DRIVER; DEVICE_LOST. */
     millpond_status (*group_resume)(int32_t device, const char *name);
     /* Tells how much memory a group has. Locks: the group; the device, for a moment. Errors: UNSUPPORTED. */
-    millpond_status (*group_info)(int32_t device, const char *name, millpond_core_group *out);
+    millpond_status (*group_info)(int32_t device, const char *name, millpond_group *out);
 
     /* ---- The peaks of a part of a program ---- */
 

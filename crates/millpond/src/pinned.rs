@@ -13,7 +13,7 @@ use crate::state::Handle;
 use crate::state::State;
 use crate::stream::Stream;
 #[cfg(not(loom))]
-use crate::sync::Arc;
+use crate::sync::{Arc, Mutex};
 
 pub(crate) mod buffer;
 mod copies;
@@ -133,6 +133,22 @@ impl<B: Backend> Pinned<B> {
     /// Makes a cache of an allocator that has set its home stream aside.
     fn over(cache: Allocator<B>, home: StreamId) -> Self {
         Self { home: cache.open(home), cache }
+    }
+
+    /// Returns the cache that a place keeps, which the first call makes.
+    #[cfg(not(loom))]
+    pub(crate) fn kept_in(
+        place: &Mutex<Option<Arc<Handle<B>>>>,
+        make: impl FnOnce() -> Result<Self, Error<B::Error>>,
+    ) -> Result<Self, Error<B::Error>> {
+        let there = place.lock().clone();
+        if let Some(cache) = there {
+            return Ok(Self::of(&cache));
+        }
+        let made = make()?;
+        // Another thread may have made one meanwhile, which serves this one, too.
+        let cache = Arc::clone(place.lock().get_or_insert_with(|| Arc::clone(made.cache().handle())));
+        Ok(Self::of(&cache))
     }
 
     /// Returns the cache of a handle of its allocator.

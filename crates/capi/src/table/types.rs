@@ -67,7 +67,7 @@ pub struct Stats {
     pub max_split_size: i64,
 }
 
-/// `millpond_group` of `millpond.h` and `millpond_core_group` of `millpond_core.h`.
+/// `millpond_group` of `millpond.h`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct GroupInfo {

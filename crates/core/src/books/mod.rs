@@ -18,7 +18,7 @@ pub use groups::{GroupState, Member};
 pub(crate) use headroom::{Addresses, Headroom, Ranges};
 pub(crate) use idle::{Idle, Watch};
 pub use pages::PageCall;
-pub(crate) use pages::{Page, Pages};
+pub(crate) use pages::Pages;
 pub(crate) use paging::Paging;
 pub(crate) use pending::Pending;
 pub use pending::{Points, Polled};

@@ -52,6 +52,13 @@ pub(crate) struct Page {
     pub(crate) paused: bool,
 }
 
+impl Page {
+    /// Returns where it is mapped: in windows, then at home.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        self.windows.iter().copied().chain(self.home).collect()
+    }
+}
+
 /// All pages, by number. Numbers of released pages are used again.
 #[derive(Clone, Default)]
 pub(crate) struct Pages {

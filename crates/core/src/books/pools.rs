@@ -43,6 +43,8 @@ pub(crate) struct Pools {
     over: usize,
     /// The bytes that are reserved in all pools.
     reserved: u64,
+    /// The bytes of pages that are paused, of all pools.
+    paused: u64,
     /// The number that the next pool gets: no pool had it before.
     next: u64,
     /// Whether there ever was a pool with a source of its own.
@@ -52,7 +54,7 @@ pub(crate) struct Pools {
 impl Default for Pools {
     fn default() -> Self {
         let table = BTreeMap::from([(PoolId::DEFAULT, Entry::default())]);
-        Self { table, over: 0, reserved: 0, next: PoolId::DEFAULT.0 + 1, has_sourced: false }
+        Self { table, over: 0, reserved: 0, paused: 0, next: PoolId::DEFAULT.0 + 1, has_sourced: false }
     }
 }
 
@@ -197,18 +199,20 @@ impl Pools {
     /// Books memory of a pool that is paused.
     pub(crate) fn pause(&mut self, pool: PoolId, side: Side, bytes: u64) {
         self.entry(pool).paused += bytes;
+        self.paused += bytes;
         self.lose(pool, side, bytes);
     }
 
     /// Books paused memory of a pool that is there again.
     pub(crate) fn resume(&mut self, pool: PoolId, side: Side, bytes: u64) {
         self.entry(pool).paused -= bytes;
+        self.paused -= bytes;
         self.gain(pool, side, bytes);
     }
 
     /// Returns the paused bytes of all pools.
     pub(crate) fn all_paused(&self) -> u64 {
-        self.table.values().map(|entry| entry.paused).sum()
+        self.paused
     }
 
     /// Returns the paused bytes of a pool.
@@ -349,6 +353,8 @@ impl Pools {
         assert_eq!(self.over, over, "private pools that are over");
         let reserved: u64 = self.table.values().map(|entry| entry.reserved.all.current).sum();
         assert_eq!(self.reserved, reserved, "bytes reserved in all pools");
+        let paused: u64 = self.table.values().map(|entry| entry.paused).sum();
+        assert_eq!(self.paused, paused, "bytes paused in all pools");
         let unknown = held.iter().find(|(pool, bytes)| !self.has(**pool) && **bytes != [0; 2]);
         assert_eq!(unknown, None, "memory of a pool that does not exist");
     }

@@ -8,7 +8,7 @@ use millpond_backend::StreamId;
 
 use super::{Coordinator, Shards};
 use crate::books::{GroupState, Member};
-use crate::ids::{GroupId, PageId, Place, PoolId, ShardId};
+use crate::ids::{GroupId, PageId, PoolId, ShardId};
 use crate::segment::Role;
 use crate::settings::Backing;
 use crate::shard::Extent;
@@ -78,11 +78,6 @@ impl Coordinator {
     pub fn begin_group(&mut self, pool: PoolId, group: GroupId) {
         debug_assert!(self.pools.reserved(pool).is_none_or(|reserved| reserved.all.current == 0));
         self.pools.join_group(pool, group);
-    }
-
-    /// Returns the group of a pool, if it has one.
-    pub fn group_of(&self, pool: PoolId) -> Option<GroupId> {
-        self.pools.group_of(pool)
     }
 
     /// Returns the group of a pool if that is not running, so that nothing of the pool is granted.
@@ -188,12 +183,6 @@ impl Coordinator {
             mappings.filter(|(_, mapping)| mapping.role == Role::Home).map(|(_, mapping)| mapping.page)
         };
         self.shards_of_group(group).into_iter().flat_map(at_home).collect()
-    }
-
-    /// Returns where a page is mapped: at home first.
-    pub(crate) fn places_of(&self, page: PageId) -> Vec<Place> {
-        let page = &self.pages[page];
-        page.home.into_iter().chain(page.windows.iter().copied()).collect()
     }
 
     /// Returns the pool that a page has its home in.

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 
 use millpond_backend::{PageCaps, Reuse, StreamId};
 
-use crate::books::{Groups, Headroom, Idle, Page, Pages, Paging, Pending, Pools, Ranges, Scopes, Turns};
+use crate::books::{Groups, Headroom, Idle, Pages, Paging, Pending, Pools, Ranges, Scopes, Turns};
 use crate::governor::Governor;
 use crate::ids::{PageId, Place, PoolId, ShardId, Slot};
 use crate::looks;
@@ -328,9 +328,8 @@ impl Coordinator {
 
     /// Returns every page that is there with the places where it is mapped, which have to be unmapped at the end.
     pub fn mappings(&self) -> Vec<(PageId, Vec<Place>)> {
-        let places = |page: &Page| page.windows.iter().copied().chain(page.home).collect();
         let there = self.pages.iter().filter(|(_, page)| !page.paused);
-        there.map(|(id, page)| (id, places(page))).collect()
+        there.map(|(id, page)| (id, page.places())).collect()
     }
 
     /// Returns whether a place is the home of a page, or one of its windows; `None` if the page is not known to be

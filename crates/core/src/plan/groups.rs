@@ -86,7 +86,7 @@ impl Run<'_> {
         }
         let mut calls = Vec::new();
         for page in self.core.pages_of(group, self.shards) {
-            let places = self.core.places_of(page);
+            let places = self.core.pages[page].places();
             calls.extend(places.into_iter().map(|at| PageCall::Unmap { page, at }));
             calls.push(PageCall::Release { page });
         }
@@ -123,7 +123,7 @@ impl Run<'_> {
         let mut calls = Vec::new();
         for page in pages {
             calls.push(PageCall::Create { page, bytes: self.core.pages[page].bytes });
-            calls.extend(self.core.places_of(page).into_iter().map(|at| PageCall::Map { page, at }));
+            calls.extend(self.core.pages[page].places().into_iter().map(|at| PageCall::Map { page, at }));
         }
         Phase::call(calls, Purpose::Refill(Refill { group, bytes, alone }))
     }

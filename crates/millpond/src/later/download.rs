@@ -16,7 +16,6 @@ use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::pinned::{Pinned, PinnedBuffer};
 use crate::stream::Stream;
-use crate::sync::Arc;
 use crate::typed::Elements;
 
 /// The share of the most live bytes that the cache behind downloads may have beyond them, so that it rarely gives
@@ -80,19 +79,14 @@ impl<B: Backend + Clone> Stream<B> {
     /// last class of host memory: on Vulkan that is the one which the host reads fast.
     fn landing(&self) -> Result<Pinned<B>, Error<B::Error>> {
         let state = self.shared_state();
-        let there = state.landing.lock().clone();
-        if let Some(cache) = there {
-            return Ok(Pinned::of(&cache));
-        }
-        let classes = &state.backend.caps().classes;
-        let at = classes.iter().rposition(|class| class.kind == ClassKind::Host);
-        let policy = Policy::Classic(Segments::Snug(SLACK));
-        let settings = Settings { scrub: state.scrub, policy, ..Settings::for_host() };
-        let class = at.ok_or_else(|| state.no_pinned())?;
-        let pinned = Allocator::of(self.handle()).pinned_with(ClassId(class as u16), settings)?;
-        // Another thread may have created one meanwhile, which serves this one, too.
-        let cache = Arc::clone(state.landing.lock().get_or_insert_with(|| Arc::clone(pinned.cache().handle())));
-        Ok(Pinned::of(&cache))
+        Pinned::kept_in(&state.landing, || {
+            let classes = &state.backend.caps().classes;
+            let at = classes.iter().rposition(|class| class.kind == ClassKind::Host);
+            let policy = Policy::Classic(Segments::Snug(SLACK));
+            let settings = Settings { scrub: state.scrub, policy, ..Settings::for_host() };
+            let class = at.ok_or_else(|| state.no_pinned())?;
+            Allocator::of(self.handle()).pinned_with(ClassId(class as u16), settings)
+        })
     }
 }
 

@@ -18,7 +18,6 @@ use crate::pinned::buffer::PinnedBuffer;
 use crate::pinned::uses::Access;
 use crate::raw::calls;
 use crate::stream::Stream;
-use crate::sync::Arc;
 
 /// The most bytes of a piece: few enough that what the device wrote is still in the processor's cache when it is moved.
 const PIECE: u64 = 4 << 20;
@@ -133,14 +132,7 @@ impl<B: Backend + Clone> Group<B> {
 
     /// Returns the cache that the ring's memory comes from, which the first copy creates.
     fn ring(&self) -> Result<Pinned<B>, Error<B::Error>> {
-        let state = self.state();
-        let there = state.ring.lock().clone();
-        if let Some(cache) = there {
-            return Ok(Pinned::of(&cache));
-        }
-        let pinned = self.allocator.pinned()?;
-        let cache = Arc::clone(state.ring.lock().get_or_insert_with(|| Arc::clone(pinned.cache().handle())));
-        Ok(Pinned::of(&cache))
+        Pinned::kept_in(&self.state().ring, || self.allocator.pinned())
     }
 }
 
