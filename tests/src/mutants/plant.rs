@@ -26,9 +26,10 @@ pub fn planted(path: &str, text: &str, faults: &[&Fault]) -> Result<String, Vec<
             wrong.push(format!("{}: its text occurs {count} times in {path}, and must once", fault.name));
             continue;
         };
-        let stands_alone = is_expression(&fault.find) && is_expression(&fault.put);
-        if !fault.put.contains(WORD) && !stands_alone {
-            wrong.push(format!("{}: its texts are no expressions, with all brackets closed: use {WORD}", fault.name));
+        // What follows a dot is a part of an expression.
+        let is_whole = is_expression(&fault.find) && is_expression(&fault.put) && !text[..begin].ends_with('.');
+        if !fault.put.contains(WORD) && !is_whole {
+            wrong.push(format!("{}: its texts are no whole expressions: use {WORD}", fault.name));
             continue;
         }
         let range = begin..begin + fault.find.len();
@@ -43,11 +44,12 @@ pub fn planted(path: &str, text: &str, faults: &[&Fault]) -> Result<String, Vec<
     if wrong.is_empty() { Ok(rendered(text, 0..text.len(), &sites)) } else { Err(wrong) }
 }
 
-/// Returns whether a text may stand where an expression does: it names nothing, and closes as many brackets of each
-/// kind as it opens.
+/// Returns whether a text may stand where an expression does: it names nothing, does not end as a statement or an arm
+/// of a `match` does, and closes as many brackets of each kind as it opens.
 fn is_expression(text: &str) -> bool {
     let closes = |[open, close]: &[char; 2]| text.matches(*open).count() == text.matches(*close).count();
-    !text.starts_with("let ") && [['(', ')'], ['[', ']'], ['{', '}']].iter().all(closes)
+    let is_more = text.starts_with("let ") || text.ends_with([';', ',']);
+    !is_more && [['(', ')'], ['[', ']'], ['{', '}']].iter().all(closes)
 }
 
 /// Returns messages on sites that overlap while neither lies in the other, and on sites inside a text that is replaced
@@ -137,11 +139,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_planted_is_told() {
-        let cases: [(&str, &[Fault]); 8] = [
+        let cases: [(&str, &[Fault]); 11] = [
             ("a", &[fault(1, "b", "c")]),
             ("if (a) {", &[fault(1, "(a) {", "(b) {")]),
             ("a", &[fault(1, "a", "(b")]),
             ("let a = b;", &[fault(1, "let a = b;", "let a = c;")]),
+            ("a;", &[fault(1, "a;", "b;")]),
+            ("a => b,", &[fault(1, "b,", "c,")]),
+            ("a.b()", &[fault(1, "b()", "c()")]),
             ("a a", &[fault(1, "a", "c")]),
             ("a b c", &[fault(1, "a b", "d"), fault(2, "b c", "d")]),
             ("a b c", &[fault(1, "a b c", "MUTANT"), fault(2, "b", "d")]),
