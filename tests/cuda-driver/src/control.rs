@@ -72,6 +72,18 @@ pub enum Kind {
     Event = 6,
 }
 
+/// For which ranges a device makes DMA buffers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum DmaBuf {
+    /// For none: the device has no DMA buffers.
+    None = 0,
+    /// For ranges in one allocation or one page, as older drivers do.
+    One = 1,
+    /// For ranges of several pages, too. It is so unless a test says otherwise.
+    Any = 2,
+}
+
 impl Control {
     #[cfg(target_os = "linux")]
     pub(crate) fn new(table: &'static Table) -> Control {
@@ -165,6 +177,27 @@ impl Control {
     /// If there is no such device.
     pub fn set_rdma(self, device: usize, supported: bool) {
         (self.table.set_rdma)(ordinal(device), u32::from(supported));
+    }
+
+    /// Sets for which ranges of a device the driver makes DMA buffers (`cuMemGetHandleForAddressRange`).
+    ///
+    /// # Panics
+    ///
+    /// If there is no such device.
+    pub fn set_dma_buf(self, device: usize, level: DmaBuf) {
+        (self.table.set_dma_buf)(ordinal(device), level as u32);
+    }
+
+    /// Returns bytes of a DMA buffer, as another driver of the host would see them.
+    ///
+    /// # Panics
+    ///
+    /// If the descriptor is none of a DMA buffer, or the buffer does not have these bytes.
+    pub fn read_dma_buf(self, descriptor: i32, offset: u64, bytes: usize) -> Vec<u8> {
+        let mut read = vec![0; bytes];
+        let done = (self.table.read_dma_buf)(descriptor, offset, read.as_mut_ptr(), bytes as u64);
+        assert!(done != 0, "descriptor {descriptor} shows no {bytes} bytes of memory at {offset}");
+        read
     }
 
     /// Returns the number of bytes of a device that this process holds: allocations, and pages whether mapped or not.

@@ -3,6 +3,7 @@
 pub(crate) mod call;
 pub(crate) mod capture;
 pub(crate) mod code;
+pub(crate) mod dma_buf;
 pub(crate) mod event;
 pub(crate) mod gaps;
 pub(crate) mod lane;

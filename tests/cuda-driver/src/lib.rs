@@ -21,7 +21,7 @@ mod ffi;
 mod install;
 mod table;
 
-pub use crate::control::{Control, Gate, Kind, Stop, Violation};
+pub use crate::control::{Control, DmaBuf, Gate, Kind, Stop, Violation};
 pub use crate::install::{Absent, install};
 
 /// The name of both simulated devices, followed by their ordinal. No real device has this name.

@@ -4,7 +4,7 @@
 //! that the loaded library hands out.
 
 /// The version of the layout below. It rises with every change, so that a stale library is refused.
-pub(crate) const VERSION: u64 = 3;
+pub(crate) const VERSION: u64 = 4;
 
 /// The name of the function that returns the table.
 #[cfg(target_os = "linux")]
@@ -46,6 +46,10 @@ pub(crate) struct Table {
     pub(crate) set_bytes: extern "C" fn(u32, u64),
     pub(crate) set_others: extern "C" fn(u32, u64),
     pub(crate) set_rdma: extern "C" fn(u32, u32),
+    /// The second number is a `DmaBuf`.
+    pub(crate) set_dma_buf: extern "C" fn(u32, u32),
+    /// Writes as many bytes of a DMA buffer, from an offset, to a place. Returns 0 if there are none.
+    pub(crate) read_dma_buf: extern "C" fn(i32, u64, *mut u8, u64) -> u32,
     pub(crate) held_bytes: extern "C" fn(u32) -> u64,
     pub(crate) lose: extern "C" fn(u32, u32),
     /// Returns 0 if the stream is unknown or captured.

@@ -9,7 +9,7 @@ use crate::driver::code::{Answer, Code};
 use crate::driver::gaps::Gaps;
 use crate::driver::pages::{Mapping, Page};
 use crate::ffi::reserve::{HOST_PAGE, Pages, Reserve};
-use crate::{DEVICES, PAGE_BYTES};
+use crate::{DEVICES, DmaBuf, PAGE_BYTES};
 
 /// The unit in bytes that `cuMemAlloc` rounds up to.
 const ALLOCATION_UNIT: u64 = 512;
@@ -39,6 +39,7 @@ pub(crate) struct DeviceMemory {
     pub(crate) held: u64,
     /// Whether its pages can be made so that network cards reach them.
     pub(crate) rdma: bool,
+    pub(crate) dma_buf: DmaBuf,
     /// The part of `held` that came from `cuMemAllocAsync`.
     pub(crate) pooled: u64,
     pub(crate) file: Pages,
@@ -100,6 +101,7 @@ impl Memory {
             others: 0,
             held: 0,
             rdma: true,
+            dma_buf: DmaBuf::Any,
             pooled: 0,
             file: Pages::new(FILE_BYTES),
             offsets: Gaps::new(0, FILE_BYTES),
@@ -120,7 +122,8 @@ impl Memory {
     /// Removes caps, and what other processes hold.
     pub(crate) fn reset(&mut self) {
         for device in &mut self.devices {
-            (device.bytes, device.others, device.rdma) = (DEVICE_BYTES, 0, true);
+            (device.bytes, device.others) = (DEVICE_BYTES, 0);
+            (device.rdma, device.dma_buf) = (true, DmaBuf::Any);
         }
     }
 

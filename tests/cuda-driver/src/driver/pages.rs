@@ -29,7 +29,7 @@ pub(crate) struct Page {
 }
 
 /// How a page is created.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Traits {
     /// Whether other processes can have it.
     pub(crate) shareable: bool,
@@ -113,6 +113,14 @@ impl Memory {
         let position = page.offset | facts | (page.bytes / PAGE_BYTES) << LENGTH_BIT;
         let file = self.pages[&handle].file.as_ref().unwrap_or(&self.devices[device].file);
         file.export(position).ok_or(Code::OPERATING_SYSTEM)
+    }
+
+    /// Returns the offset of a page of this process in the memory file of its device. Its part of the file is kept from
+    /// now on, as others may have it.
+    pub(crate) fn page_for_others(&mut self, handle: u64) -> Result<u64, Code> {
+        let page = self.pages.get_mut(&handle).filter(|page| page.file.is_none()).ok_or(Code::INVALID_VALUE)?;
+        page.exported = true;
+        Ok(page.offset)
     }
 
     /// Returns a handle of the page that a file descriptor stands for. The descriptor stays the caller's.

@@ -111,9 +111,24 @@ impl Pages {
         Pages(file)
     }
 
+    /// Creates a file with these bytes; `None` if the host has no room for it.
+    pub(crate) fn holding(bytes: &[u8]) -> Option<Pages> {
+        let file = Pages::new(0);
+        std::fs::write(file.path(), bytes).ok().map(|()| file)
+    }
+
+    /// Opens the file anew, for reading.
+    pub(crate) fn open(&self) -> Option<std::fs::File> {
+        std::fs::File::open(self.path()).ok()
+    }
+
+    fn path(&self) -> String {
+        format!("/proc/self/fd/{}", self.0)
+    }
+
     /// Returns a new descriptor of the file with a position of its own; `None` if the host has none left.
     pub(crate) fn export(&self, position: u64) -> Option<i32> {
-        let path = CString::new(format!("/proc/self/fd/{}", self.0)).ok()?;
+        let path = CString::new(self.path()).ok()?;
         // SAFETY: the path ends with a 0 and lives during the call.
         let file = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
         // SAFETY: the descriptor was just opened; a wrong one would only be refused.

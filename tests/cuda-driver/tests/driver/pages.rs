@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use cudarc::driver::CudaContext;
 use cudarc::driver::sys::{self, CUmemAccess_flags, CUmemLocationType, CUresult};
-use millpond_cuda_driver::{Kind, PAGE_BYTES, Violation};
+use millpond_cuda_driver::{DmaBuf, Kind, PAGE_BYTES, Violation};
 
 use crate::aid::{Answer, Turn, answer, fill, read, turn, wait};
 
@@ -318,4 +318,80 @@ fn a_page_of_another_device_needs_access_for_this_one() {
     wait(&stream).expect("done");
     crate::aid::free(here).expect("freed");
     unmap(range, PAGE).and_then(|()| release(page)).and_then(|()| free_range(range, PAGE)).expect("given back");
+}
+
+fn dma_buf(start: u64, bytes: usize) -> Answer<OwnedFd> {
+    let mut file = -1;
+    let to = (&raw mut file).cast();
+    let kind = sys::CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
+    // SAFETY: the pointer is to a local number, which is what this kind of handle is.
+    answer(unsafe { sys::cuMemGetHandleForAddressRange(to, start, bytes, kind, 0) })?;
+    // SAFETY: the call returned a descriptor that is the caller's.
+    Ok(unsafe { OwnedFd::from_raw_fd(file) })
+}
+
+/// Two pages behind another in a range; the first has 1 in each byte, the second 2.
+fn two_pages(range: u64, second: u64, turn: &Turn) -> [u64; 2] {
+    let pages = [create(0, PAGE).expect("a page"), second];
+    let stream = turn.stream();
+    for (at, page) in (0..).zip(pages) {
+        map(range + at * PAGE_BYTES, PAGE, 0, page).expect("mapped");
+        open(range + at * PAGE_BYTES, PAGE, 0, READ_WRITE).expect("open");
+        fill(range + at * PAGE_BYTES, at as u8 + 1, PAGE, &stream).expect("queued");
+    }
+    wait(&stream).expect("done");
+    pages
+}
+
+#[test]
+fn a_dma_buffer_shows_the_memory_of_several_pages() {
+    let turn = turn();
+    let range = reserve(2 * PAGE).expect("addresses");
+    let pages = two_pages(range, create(0, PAGE).expect("a page"), &turn);
+    let file = dma_buf(range + 4096, 2 * PAGE - 4096).expect("a descriptor");
+    let read = |offset| turn.control.read_dma_buf(file.as_raw_fd(), offset, 8);
+    assert_eq!(read(PAGE_BYTES - 4096 - 4), [1, 1, 1, 1, 2, 2, 2, 2]);
+    unmap(range, 2 * PAGE).expect("unmapped");
+    pages.into_iter().for_each(|page| release(page).expect("released"));
+    let others = two_pages(range, create(0, PAGE).expect("a page"), &turn);
+    fill(range, 9, 2 * PAGE, &turn.stream()).expect("queued");
+    assert_eq!(read(2 * PAGE_BYTES - 4096 - 8), [2; 8], "what others may have stays");
+    assert_eq!(import(file.as_raw_fd()), Err(INVALID), "it is no page");
+    unmap(range, 2 * PAGE).expect("unmapped");
+    others.into_iter().for_each(|page| release(page).expect("released"));
+    free_range(range, 2 * PAGE).expect("freed");
+}
+
+#[test]
+fn a_range_without_a_dma_buffer_is_refused() {
+    let turn = turn();
+    let range = reserve(4 * PAGE).expect("addresses");
+    let pages = two_pages(range, create(0, PAGE).expect("a page"), &turn);
+    for (start, bytes) in [(range + 512, 4096), (range, 512), (range, 0), (range, 3 * PAGE), (range - 4096, 4096)] {
+        assert_eq!(dma_buf(start, bytes).map(drop), Err(INVALID), "{bytes} bytes at {start:#x}");
+    }
+    turn.control.set_dma_buf(0, DmaBuf::One);
+    assert_eq!(dma_buf(range + PAGE_BYTES - 4096, 8192).map(drop), Err(INVALID), "an old driver: two pages");
+    let file = dma_buf(range + PAGE_BYTES, PAGE).expect("one page");
+    assert_eq!(turn.control.read_dma_buf(file.as_raw_fd(), 0, 2), [2, 2]);
+    turn.control.set_dma_buf(0, DmaBuf::None);
+    let refused = CUresult::CUDA_ERROR_NOT_SUPPORTED;
+    assert_eq!(dma_buf(range, PAGE).map(drop), Err(refused), "this device has none");
+    let allocation = crate::aid::alloc(PAGE).expect("memory");
+    assert_eq!(dma_buf(allocation, PAGE).map(drop), Err(refused));
+    turn.control.set_dma_buf(0, DmaBuf::Any);
+    unmap(range, 2 * PAGE).expect("unmapped");
+    release(pages[1]).expect("released");
+    let unlike = two_pages(range, create_shareable(0, PAGE).expect("a page"), &turn);
+    assert_eq!(dma_buf(range, 2 * PAGE).map(drop), Err(INVALID), "pages of two kinds");
+    unmap(range, 2 * PAGE).expect("unmapped");
+    unlike.into_iter().chain([pages[0]]).for_each(|page| release(page).expect("released"));
+    free_range(range, 4 * PAGE).expect("freed");
+    fill(allocation, 7, PAGE, &turn.stream()).expect("queued");
+    let file = dma_buf(allocation, PAGE).expect("an allocation is one piece");
+    assert_eq!(dma_buf(allocation, PAGE + 4096).map(drop), Err(INVALID), "it ends before");
+    // SAFETY: the context is current.
+    answer(unsafe { sys::cuCtxSynchronize() }).expect("done");
+    assert_eq!(turn.control.read_dma_buf(file.as_raw_fd(), PAGE_BYTES - 1, 1), [7]);
+    crate::aid::free(allocation).expect("freed");
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::DEVICES;
 use crate::driver::code::Code;
 use crate::driver::memory::memory;
 use crate::driver::work::Op;
 use crate::driver::{plan, stop, world};
 use crate::table::{RawViolation, Table, Text, VERSION};
+use crate::{DEVICES, DmaBuf};
 
 static TABLE: Table = Table {
     version: VERSION,
@@ -17,6 +17,8 @@ static TABLE: Table = Table {
     set_bytes,
     set_others,
     set_rdma,
+    set_dma_buf,
+    read_dma_buf,
     held_bytes,
     lose,
     hold,
@@ -70,6 +72,18 @@ extern "C" fn set_others(device: u32, bytes: u64) {
 
 extern "C" fn set_rdma(device: u32, supported: u32) {
     memory().write().devices[device as usize].rdma = supported != 0;
+}
+
+extern "C" fn set_dma_buf(device: u32, level: u32) {
+    let levels = [DmaBuf::None, DmaBuf::One, DmaBuf::Any];
+    memory().write().devices[device as usize].dma_buf = levels[level as usize];
+}
+
+extern "C" fn read_dma_buf(descriptor: i32, offset: u64, to: *mut u8, bytes: u64) -> u32 {
+    let Some(read) = memory().read().read_dma_buf(descriptor, offset, bytes) else { return 0 };
+    // SAFETY: `Control::read_dma_buf` passes a place of as many bytes, as it has read.
+    unsafe { std::ptr::copy_nonoverlapping(read.as_ptr(), to, read.len()) };
+    1
 }
 
 extern "C" fn held_bytes(device: u32) -> u64 {

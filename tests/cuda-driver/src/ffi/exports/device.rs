@@ -6,13 +6,15 @@ use crate::driver::call;
 use crate::driver::code::{Answer, Code};
 use crate::driver::memory::memory;
 use crate::ffi::pointers::{ConstText, Out};
-use crate::{DEVICE_NAME, DEVICES};
+use crate::{DEVICE_NAME, DEVICES, DmaBuf};
 
 /// CUDA 12.8.
 const VERSION: c_int = 12_080;
 
-/// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED`, the only attribute that tests change.
+/// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED` and `CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED`, the
+/// attributes that tests change.
 const RDMA_PAGES: c_uint = 110;
+const DMA_BUF: c_uint = 124;
 
 exported! {
     Nothing fn cuInit(flags: c_uint) |_device| {
@@ -49,6 +51,7 @@ exported! {
         let device = at(device)?;
         value.put(match attribute {
             RDMA_PAGES => c_int::from(memory().read().devices[device].rdma),
+            DMA_BUF => c_int::from(memory().read().devices[device].dma_buf != DmaBuf::None),
             _ => attribute_of(attribute)?,
         })
     }

@@ -46,6 +46,8 @@ const PINNED: c_uint = 1;
 const DEVICE: c_uint = 1;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, the only kind of handle that other processes can have here.
 const DESCRIPTOR: c_uint = 1;
+/// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`.
+const DMA_BUF: c_uint = 1;
 
 exported! {
     Pages fn cuMemGetAllocationGranularity(bytes: Out<u64>, properties: In<Properties>, option: c_uint) |_device| {
@@ -96,6 +98,17 @@ exported! {
         let handle = handle.must()?;
         let imported = memory().write().import_page(descriptor as i32)?;
         handle.put(imported)
+    }
+
+    Pages fn cuMemGetHandleForAddressRange(
+        descriptor: Out<c_int>, address: u64, bytes: u64, kind: c_uint, flags: u64,
+    ) |_device| {
+        if kind != DMA_BUF || flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let descriptor = descriptor.must()?;
+        let made = memory().write().dma_buf(address, bytes)?;
+        descriptor.put(made)
     }
 
     Pages fn cuMemRelease(handle: u64) |_device| { memory().write().release_page(handle) }
