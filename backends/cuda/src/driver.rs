@@ -127,6 +127,7 @@ functions! {
         cuMemAllocAsync(*mut CUdeviceptr, usize, CUstream);
         cuMemFreeAsync(CUdeviceptr, CUstream);
         cuMemExportToShareableHandle(*mut c_void, CUmemGenericAllocationHandle, c_uint, c_ulonglong);
+        cuMemGetHandleForAddressRange(*mut c_void, CUdeviceptr, usize, c_uint, c_ulonglong);
         cuMemImportFromShareableHandle(*mut CUmemGenericAllocationHandle, *mut c_void, c_uint);
         cuStreamGetId(CUstream, *mut c_ulonglong);
         cuModuleLoadData(*mut CUmodule, *const c_void);

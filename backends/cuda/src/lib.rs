@@ -70,7 +70,7 @@ pub use millpond_kit::{Misuse, Named, Remedy, Role};
 pub use open::{Alloc, CudaBuilder};
 pub use pages::Page;
 #[cfg(unix)]
-pub use pages::share::{Imported, SharedPage, SharedRun};
+pub use pages::share::{DmaBuf, Imported, SharedPage, SharedRun};
 pub use probe::DeviceInfo;
 pub use spin::Spinner;
 

@@ -190,7 +190,7 @@ impl<G: Gear> Pages<G> {
     }
 
     /// Gives physical memory back. It may be mapped nowhere.
-    fn destroy_page(&self, Physical { handle, descriptor }: Physical) {
+    fn destroy_page(&self, Physical { handle, descriptor, .. }: Physical) {
         // An open descriptor would keep the memory.
         drop(descriptor);
         let Ok(_bound) = self.bind_relaxed() else { return };
@@ -259,7 +259,7 @@ impl<G: Gear> Pages<G> {
         let code = unsafe { (self.driver.cuMemCreate)(&raw mut handle, size(bytes)?, &raw const facts.properties, 0) };
         self.check_memory(CALL, code, class, bytes)?;
         let id = self.number();
-        self.live.lock().pages.insert(id, Physical { handle, descriptor: None });
+        self.live.lock().pages.insert(id, Physical { handle, descriptor: None, has_dma_buf: false });
         self.held.fetch_add(bytes, Ordering::AcqRel);
         Ok(Page { device: self.id, id, handle, bytes })
     }
@@ -331,7 +331,8 @@ impl<G: Gear> Pages<G> {
 
     /// Returns whether the page was exported.
     pub(crate) fn is_shared(&self, page: &Page) -> bool {
-        self.live.lock().pages.get(&page.id).is_some_and(|physical| physical.descriptor.is_some())
+        let is_shared = |physical: &Physical| physical.descriptor.is_some() || physical.has_dma_buf;
+        self.live.lock().pages.get(&page.id).is_some_and(is_shared)
     }
 
     /// Implements `unmap`.

@@ -29,6 +29,8 @@ pub struct DeviceInfo {
     /// Whether network cards can be given access to its pages, as a registration for RDMA does. All its pages are made
     /// for that then.
     pub rdma_pages: bool,
+    /// Whether the driver makes DMA buffers of its memory: [`Cuda::export_dma_buf`](crate::Cuda::export_dma_buf).
+    pub dma_buf: bool,
     /// Whether it has memory pools: `cuMemAllocAsync`.
     pub memory_pools: bool,
     /// The places of the devices whose kernels can touch its memory if they are passed to
@@ -103,6 +105,7 @@ impl Driver {
             virtual_memory: has(A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)?,
             shareable_pages: has(A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)?,
             rdma_pages: has(A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)?,
+            dma_buf: has(A::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)?,
             memory_pools: has(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)?,
             peers: self.peers(device, ordinal)?,
         })

@@ -96,6 +96,7 @@ mod tests {
             virtual_memory: true,
             shareable_pages: true,
             rdma_pages: true,
+            dma_buf: true,
             memory_pools: true,
             peers: Vec::new(),
         };

@@ -20,7 +20,7 @@ use crate::memory::Segment;
 use crate::memory::host::RegisteredHost;
 use crate::open::open_peer;
 #[cfg(unix)]
-use crate::pages::share::{Imported, SharedRun};
+use crate::pages::share::{DmaBuf, Imported, SharedRun};
 use crate::probe::{self, DeviceInfo};
 use crate::streams::handle::HostPointer;
 
@@ -166,7 +166,7 @@ impl<G: Gear> CudaWith<G> {
     }
 }
 
-/// Pages of several processes.
+/// Memory for other processes and other drivers.
 #[cfg(unix)]
 impl<G: Gear> CudaWith<G> {
     /// Returns the pages behind `bytes` bytes at an address, as file descriptors that another process can
@@ -186,6 +186,26 @@ impl<G: Gear> CudaWith<G> {
     /// [`CudaError::Lost`].
     pub fn export(&self, address: u64, bytes: u64) -> Result<SharedRun, CudaError> {
         self.device.export(address, bytes)
+    }
+
+    /// Returns a DMA buffer of `bytes` bytes at an address: one file descriptor that other drivers of the machine import,
+    /// as for the registration with a network card (`ibv_reg_dmabuf_mr`). It takes pages and memory of `cuMemAlloc`, and
+    /// a device with [`DeviceInfo::dma_buf`].
+    ///
+    /// The buffer is made of whole pages of the host, so it also shows what lies around the bytes. It stands for the
+    /// memory and not for the addresses. Do not free the memory before the others are done with it: freed memory is
+    /// reused while they still see it. The allocator may give the pages back then, but the driver keeps their memory
+    /// until the descriptor is closed everywhere. Costs a driver call. The descriptor is the caller's.
+    ///
+    /// Some drivers make no buffer of several pages, and none makes one of pages with different properties.
+    /// [`export`](crate::Cuda::export) returns where each page lies, so that each can have a buffer of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::NoDmaBuf`], [`CudaError::DmaBufRefused`], [`CudaError::NotInPages`] for pages of another process,
+    /// [`Misuse::Unmapped`] if some of the bytes are not mapped, [`Misuse::Empty`], and [`CudaError::Lost`].
+    pub fn export_dma_buf(&self, address: u64, bytes: u64) -> Result<DmaBuf, CudaError> {
+        self.device.export_dma_buf(address, bytes)
     }
 
     /// Maps pages of another process one after another, each with its size in bytes, for access by this device and its

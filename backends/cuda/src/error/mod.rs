@@ -208,6 +208,34 @@ pub enum CudaError {
         /// The code that the driver returned.
         code: Code,
     },
+    /// The device has no DMA buffers.
+    #[error(
+        "device {device} has no DMA buffers: they take Linux and the open kernel modules of NVIDIA's driver; register the \
+         memory through nvidia-peermem, or export its pages"
+    )]
+    NoDmaBuf {
+        /// The device.
+        device: usize,
+    },
+    /// The driver made no DMA buffer of the memory.
+    #[error("{call}: there is no DMA buffer of {bytes} bytes at {address:#x}: {code}; {}", if *pages > 1 {
+        format!("they lie in {pages} pages, of which this driver takes one at a time: export each page alone, or take the \
+                 memory from policy:classic, where it lies in one allocation")
+    } else {
+        "check that it is memory of this device, and the limit on open files (ulimit -n)".to_owned()
+    })]
+    DmaBufRefused {
+        /// The call.
+        call: &'static str,
+        /// The address of the first byte, a multiple of the host's pages.
+        address: u64,
+        /// The number of bytes.
+        bytes: u64,
+        /// The number of pages in which they lie: 0 if they lie in none.
+        pages: usize,
+        /// The code that the driver returned.
+        code: Code,
+    },
     /// The driver refused a page of another process.
     #[error(
         "{call}: the file descriptor {descriptor} is not a page of {bytes} bytes that device {device} can import: \

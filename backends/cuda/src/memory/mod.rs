@@ -55,6 +55,8 @@ pub(crate) struct Physical {
     pub(crate) handle: CUmemGenericAllocationHandle,
     /// Its descriptor, once it was exported.
     pub(crate) descriptor: Option<Arc<Descriptor>>,
+    /// Whether a DMA buffer of it was exported, whose descriptor is the program's.
+    pub(crate) has_dma_buf: bool,
 }
 
 /// How a segment was taken, which determines how it is given back.

@@ -1,5 +1,5 @@
-//! Pages that go to other processes, and pages that come from them, as file descriptors. How a descriptor gets from one
-//! process to another is left to the program.
+//! Memory that goes to other processes and other drivers, and pages that come from other processes, as file descriptors.
+//! How a descriptor gets from one process to another is left to the program.
 
 use std::ffi::{c_uint, c_void};
 use std::fmt;
@@ -15,9 +15,18 @@ use super::{PageFacts, Pages, aligned};
 use crate::error::CudaError;
 use crate::gear::Gear;
 use crate::memory::segment::{Mapping, Range, Segment};
+use crate::memory::size;
 
 const EXPORT: &str = "cuMemExportToShareableHandle";
 const IMPORT: &str = "cuMemImportFromShareableHandle";
+
+const DMA_BUF: &str = "cuMemGetHandleForAddressRange";
+
+/// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`.
+const DMA_BUF_DESCRIPTOR: c_uint = 1;
+
+/// DMA buffers are made of whole pages of the host. This is the largest that CUDA's hosts have, a multiple of the others.
+const HOST_PAGE: u64 = 64 << 10;
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, as a number.
 const DESCRIPTOR: c_uint = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
@@ -29,6 +38,8 @@ pub struct SharedPage {
     /// The driver's file descriptor of the page. The device keeps it open until the page goes back to the driver. While
     /// it is open the memory is not free, even if the page was released.
     pub descriptor: Arc<OwnedFd>,
+    /// The address at which the exported memory has the page.
+    pub address: u64,
     /// The size of the page in bytes.
     pub bytes: u64,
     /// The page's number on this device. Numbers are never used again, as those of descriptors are.
@@ -42,6 +53,19 @@ pub struct SharedRun {
     /// The pages in the order of their addresses.
     pub pages: Vec<SharedPage>,
     /// The offset in the first page of what was exported.
+    pub offset: u64,
+}
+
+/// Memory as a file that other drivers of the machine import, such as that of a network card.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct DmaBuf {
+    /// The file descriptor, which is the program's. While it is open, or imported somewhere, the memory is not free,
+    /// even if the allocator has given its pages back.
+    pub descriptor: OwnedFd,
+    /// The size of the file in bytes.
+    pub bytes: u64,
+    /// The offset in the file of what was exported.
     pub offset: u64,
 }
 
@@ -89,19 +113,66 @@ impl<G: Gear> Pages<G> {
         if !facts.are_shareable() {
             return Err(CudaError::NotShareable { device: self.ordinal, supported: self.info.shareable_pages });
         }
-        let around = |range: &Range| range.address <= address && address - range.address < range.bytes;
-        let range = self.live.lock().ranges.values().find(|range| around(range)).map(Arc::clone);
-        let range = range.ok_or(CudaError::NotInPages { device: self.ordinal, address })?;
-        let offset = address - range.address;
-        let mapped = if bytes <= range.bytes - offset { range.mappings(offset, bytes) } else { None };
-        let (first, mappings) = mapped.ok_or(Misuse::Unmapped { address, bytes })?;
-        let mut at = range.address + first;
+        let mapped = self.mapped_at(address, bytes)?;
+        let (first, mappings) = mapped.ok_or(CudaError::NotInPages { device: self.ordinal, address })?;
+        let mut at = first;
         let mut pages = Vec::with_capacity(mappings.len());
         for mapping in mappings {
             pages.push(self.export_page(mapping, at)?);
             at += mapping.bytes;
         }
-        Ok(SharedRun { pages, offset: offset - first })
+        Ok(SharedRun { pages, offset: address - first })
+    }
+
+    /// Returns the mappings that hold bytes of a range, in order, with the address of the first; `None` if the address
+    /// is in no range.
+    fn mapped_at(&self, address: u64, bytes: u64) -> Result<Option<(u64, Vec<Mapping>)>, Misuse> {
+        let around = |range: &Range| range.address <= address && address - range.address < range.bytes;
+        let range = self.live.lock().ranges.values().find(|range| around(range)).map(Arc::clone);
+        let Some(range) = range else { return Ok(None) };
+        let offset = address - range.address;
+        let mapped = if bytes <= range.bytes - offset { range.mappings(offset, bytes) } else { None };
+        let (first, mappings) = mapped.ok_or(Misuse::Unmapped { address, bytes })?;
+        Ok(Some((range.address + first, mappings)))
+    }
+
+    /// Implements [`Cuda::export_dma_buf`](crate::Cuda::export_dma_buf).
+    pub(crate) fn export_dma_buf(&self, address: u64, bytes: u64) -> Result<DmaBuf, CudaError> {
+        Misuse::if_empty(DMA_BUF, bytes)?;
+        if !self.info.dma_buf {
+            return Err(CudaError::NoDmaBuf { device: self.ordinal });
+        }
+        let first = address - address % HOST_PAGE;
+        let end = address.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(HOST_PAGE));
+        let whole = end.ok_or(Misuse::Unmapped { address, bytes })? - first;
+        let mappings = self.mapped_at(first, whole)?.map_or_else(Vec::new, |(_, mappings)| mappings);
+        // Held across the call, so that no page is released meanwhile.
+        let mut live = self.live.lock();
+        if !mappings.iter().all(|mapping| live.pages.contains_key(&mapping.page)) {
+            // Pages that were imported belong to another process, which exports them.
+            return Err(CudaError::NotInPages { device: self.ordinal, address });
+        }
+        let descriptor = self.dma_buf_of(first, whole, mappings.len())?;
+        for mapping in mappings {
+            live.pages.entry(mapping.page).and_modify(|page| page.has_dma_buf = true);
+        }
+        Ok(DmaBuf { descriptor, bytes: whole, offset: address - first })
+    }
+
+    fn dma_buf_of(&self, address: CUdeviceptr, bytes: u64, pages: usize) -> Result<OwnedFd, CudaError> {
+        let make = self.driver.cuMemGetHandleForAddressRange.ok_or(CudaError::MissingSymbol { symbol: DMA_BUF })?;
+        self.enter(DMA_BUF)?;
+        let _bound = self.bind_relaxed()?;
+        let mut descriptor: i32 = -1;
+        let to = (&raw mut descriptor).cast::<c_void>();
+        // SAFETY: the pointer is to a local number, which is what this kind of handle is. The driver checks the range.
+        let code = unsafe { make(to, address, size(bytes)?, DMA_BUF_DESCRIPTOR, 0) };
+        self.check(DMA_BUF, code).map_err(|error| match error {
+            CudaError::Driver { call, code } => CudaError::DmaBufRefused { call, address, bytes, pages, code },
+            other => other,
+        })?;
+        // SAFETY: the call returned a descriptor, which is the caller's to close.
+        Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 
     /// Exports the page that is mapped at an address, or returns what it was exported as before.
@@ -115,7 +186,7 @@ impl<G: Gear> Pages<G> {
             Some(descriptor) => Arc::clone(descriptor),
             None => Arc::clone(page.descriptor.insert(Arc::new(self.descriptor_of(page.handle, address, bytes)?))),
         };
-        Ok(SharedPage { descriptor, bytes, number })
+        Ok(SharedPage { descriptor, address, bytes, number })
     }
 
     fn descriptor_of(

@@ -120,6 +120,7 @@ fn pages(cuda: &Cuda, stream: StreamId) -> Result<(), CudaError> {
         cuda.map(&range, 0, &page, stream)?;
         cuda.map(&range, bytes, &page, stream)?;
         let shared = cuda.export(range.address(), 1)?;
+        cuda.export_dma_buf(range.address(), 2 * bytes)?;
         let imported = cuda.import(&[(shared.pages[0].descriptor.as_fd(), bytes)])?;
         cuda.end_import(imported);
         cuda.unmap(&range, 0, &page, stream);
@@ -184,6 +185,7 @@ fn code(error: &CudaError) -> Option<Code> {
         CudaError::Driver { code, .. }
         | CudaError::Copy { code, .. }
         | CudaError::NotExported { code, .. }
+        | CudaError::DmaBufRefused { code, .. }
         | CudaError::NotImported { code, .. }
         | CudaError::Lost { code, .. } => Some(*code),
         _ => None,

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)] // The contract's unsafe methods.
 
 mod every_call;
+mod exports;
 mod handles;
 mod kept;
 mod plain;
