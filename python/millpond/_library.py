@@ -167,6 +167,20 @@ def encoded(conf: str | None) -> bytes | None:
     return None if conf is None else conf.encode()
 
 
+# The configuration that the program has asked for, of whatever it has enabled first.
+_asked: str | None = None
+
+
 def configure(conf: str | None) -> None:
-    """Sets the configuration of allocators that are made later; ``None`` for that of the environment."""
+    """Sets the configuration of this process. ``None`` takes the one that was set before, or that of the environment.
+
+    Raises ``Error`` for a mistake in it, and for another one than was asked for before or is in use.
+    """
+    global _asked
+    if conf is None:
+        text("configuration")
+        return
+    if _asked is not None and conf != _asked:
+        raise Error(f"millpond: enabled already, with another configuration: {_asked!r}")
     call("configure", encoded(conf))
+    _asked = conf

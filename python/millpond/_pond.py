@@ -1,7 +1,7 @@
 """Allocators for libraries that ask for memory by size and stream: the plain C interface, ``millpond.h``.
 
-There is one allocator for each device, made at its first use, which all of these libraries share. It lives as long as
-the process, because their arrays may live until its end.
+There is one allocator for each device, made at its first use, which all of these libraries share, and PyTorch with
+them. It lives as long as the process, because their arrays may live until its end.
 """
 
 import ctypes
@@ -22,8 +22,7 @@ _Pointer = ctypes.POINTER
 
 # The functions of millpond.h that are called here, with their arguments. All of them return a status.
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
-    "create": (ctypes.c_char_p, ctypes.c_char_p, _Pointer(ctypes.c_void_p)),
-    "destroy": (ctypes.c_void_p, _Pointer(ctypes.c_uint64)),
+    "shared": (ctypes.c_int, ctypes.c_char_p, _Pointer(ctypes.c_void_p)),
     "stream_release": (ctypes.c_void_p, ctypes.c_void_p),
     "alloc": (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, _Pointer(ctypes.c_void_p)),
     "free": (ctypes.c_void_p, ctypes.c_void_p),
@@ -55,22 +54,18 @@ class Pond:
     # Whether a parent process made it. Its blocks are dropped here without a call.
     is_inherited = False
 
-    def __init__(self, device: str, conf: str | None) -> None:
+    def __init__(self, device: int) -> None:
         self._functions = _functions()
         self._last_error = _library.function("millpond_last_error", ctypes.c_char_p)
         self._string_free = _library.function("millpond_string_free", None, ctypes.c_void_p)
         self._alloc, self._free = self._functions["alloc"], self._functions["free"]
         self.handle = ctypes.c_void_p()
-        self._call("create", device.encode(), _library.encoded(conf), ctypes.byref(self.handle))
+        self._call("shared", device, None, ctypes.byref(self.handle))
 
     def disown(self) -> None:
         """Takes the allocator for a parent's, in the child of a ``fork``."""
         self.is_inherited = True
         self._free = lambda handle, address: 0
-
-    def destroy(self) -> None:
-        """Gives all memory back, also that of live blocks."""
-        self._call("destroy", self.handle, None)
 
     def _raise(self, status: int) -> NoReturn:
         text = f"millpond: {self._last_error().decode(errors='replace')}"
@@ -137,7 +132,6 @@ class Pond:
 
 _lock = threading.Lock()
 _ponds: dict[int, Pond] = {}
-_conf: str | None = None
 
 
 def _disown() -> None:
@@ -151,21 +145,6 @@ def _disown() -> None:
 os.register_at_fork(after_in_child=_disown)
 
 
-def configure(conf: str | None) -> None:
-    """Sets the configuration of allocators that are made later; ``None`` keeps what was set before, at first that of
-    the environment.
-
-    Raises ``Error`` for a mistake in it, and if an allocator was made with another one.
-    """
-    global _conf
-    with _lock:
-        if conf is not None and conf != _conf and _ponds:
-            raise Error("millpond: a device is in use already, with the configuration that it began with")
-        wish = _conf if conf is None else conf
-        Pond("sim", wish).destroy()
-        _conf = wish
-
-
 def of(device: int) -> Pond:
     """Returns the allocator of a device, which is made at its first use."""
     pond = _ponds.get(device)
@@ -173,7 +152,5 @@ def of(device: int) -> Pond:
         with _lock:
             pond = _ponds.get(device)
             if pond is None:
-                # Simulated devices take the place of CUDA's in tests, as in the table of functions.
-                kind = os.environ.get("MILLPOND_TORCH_DEVICE", "cuda")
-                pond = _ponds[device] = Pond(f"{kind}:{device}", _conf)
+                pond = _ponds[device] = Pond(device)
     return pond

@@ -10,7 +10,7 @@ array that is used on another one is told with ``record_stream``.
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from millpond import _pond
+from millpond import _library, _pond
 from millpond._library import Error
 
 if TYPE_CHECKING:
@@ -54,17 +54,17 @@ def enable(conf: str | None = None) -> None:
     """Makes Millpond CuPy's allocator. Arrays that there are already stay where they are.
 
     ``conf`` has the configuration, such as ``"policy:classic"``; without it that of the environment applies, as for
-    ``millpond.torch.enable``. RMM, if it is enabled too, shares the allocator of each device; PyTorch has its own.
+    ``millpond.torch.enable``. PyTorch and RMM, if they are enabled, too, before or afterwards, share the allocator of
+    each device and its configuration.
 
-    Raises ``Error`` if CuPy is missing, for a mistake in the configuration, and for another one once a device is in
-    use.
+    Raises ``Error`` if CuPy is missing, for a mistake in the configuration, and for another one than the process has.
     """
     global _module, _before
     try:
         import cupy
     except ImportError as error:
         raise Error(f"millpond: there is no CuPy to serve: {error}") from error
-    _pond.configure(conf)
+    _library.configure(conf)
     if _module is None:
         _before = cupy.cuda.get_allocator()
     _module = cupy
@@ -103,8 +103,8 @@ def record_stream(array: "cupy.ndarray", stream: "cupy.cuda.Stream") -> None:
 
 
 def release_stream(stream: "cupy.cuda.Stream", device: int | None = None) -> None:
-    """Forgets a stream on which memory was allocated. Call it before a stream is destroyed: the driver uses handles
-    again.
+    """Forgets a stream on which memory was allocated, also by PyTorch or RMM. Call it before a stream is destroyed: the
+    driver uses handles again.
 
     Raises ``Error`` for a stream that was not used.
     """
@@ -112,7 +112,8 @@ def release_stream(stream: "cupy.cuda.Stream", device: int | None = None) -> Non
 
 
 def stats(device: int | None = None) -> dict[str, int]:
-    """Returns all statistics of a device as a dict of numbers, under the keys that ``millpond.torch.stats`` has."""
+    """Returns all statistics of a device as a dict of numbers, under the keys that ``millpond.torch.stats`` has. They
+    count the whole process."""
     return _of(device).stats()
 
 
@@ -122,7 +123,7 @@ def memory_summary(device: int | None = None, abbreviated: bool = False) -> str:
 
 
 def set_limit(size: int | None, device: int | None = None) -> None:
-    """Limits the bytes that may be reserved on a device; ``None`` lifts the limit."""
+    """Limits the bytes that the process may reserve on a device; ``None`` lifts the limit."""
     _of(device).set_limit(size)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from millpond import _pond
+from millpond import _library, _pond
 from millpond._library import Error
 
 if TYPE_CHECKING:
@@ -48,12 +48,13 @@ def resource(device: int = 0, conf: str | None = None) -> "rmm.mr.DeviceMemoryRe
     """Returns Millpond on a device as a resource of RMM, which may be the upstream of adaptors.
 
     ``conf`` has the configuration, such as ``"policy:classic"``; without it that of the environment applies, as for
-    ``millpond.torch.enable``. CuPy, if it is enabled too, shares the allocator of each device; PyTorch has its own.
+    ``millpond.torch.enable``. PyTorch and CuPy, if they are enabled, too, before or afterwards, share the allocator of
+    each device and its configuration.
 
-    Raises ``Error`` if RMM is missing, for a mistake in the configuration, and for another one once a device is in use.
+    Raises ``Error`` if RMM is missing, for a mistake in the configuration, and for another one than the process has.
     """
     rmm = _import()
-    _pond.configure(conf)
+    _library.configure(conf)
     if device not in _resources:
         # What a program frees on another stream than that of the allocation is used there until then.
         def allocate(size: int, stream: object) -> int:
@@ -101,7 +102,8 @@ def _of(device: int) -> _pond.Pond:
 
 
 def stats(device: int = 0) -> dict[str, int]:
-    """Returns all statistics of a device as a dict of numbers, under the keys that ``millpond.torch.stats`` has."""
+    """Returns all statistics of a device as a dict of numbers, under the keys that ``millpond.torch.stats`` has. They
+    count the whole process."""
     return _of(device).stats()
 
 
@@ -111,7 +113,7 @@ def memory_summary(device: int = 0, abbreviated: bool = False) -> str:
 
 
 def set_limit(size: int | None, device: int = 0) -> None:
-    """Limits the bytes that may be reserved on a device; ``None`` lifts the limit."""
+    """Limits the bytes that the process may reserve on a device; ``None`` lifts the limit."""
     _of(device).set_limit(size)
 
 

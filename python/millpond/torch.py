@@ -60,7 +60,9 @@ def enable(conf: str | None = None) -> None:
 
     ``conf`` has the configuration, in the grammar of ``PYTORCH_CUDA_ALLOC_CONF``, such as ``"policy:classic"``. Without it
     the environment decides: the first of ``MILLPOND_CONF``, ``PYTORCH_CUDA_ALLOC_CONF`` and ``PYTORCH_ALLOC_CONF`` that is
-    set. Neither CUDA nor a device is touched. A second call with the same configuration does nothing.
+    set. CuPy and RMM on Millpond share the allocator of each device and its configuration, so that one of theirs applies
+    if they were enabled first. Neither CUDA nor a device is touched. A second call with the same configuration does
+    nothing.
 
     Raises ``Error``, and changes nothing, if torch is missing or of a version that is not served, if the configuration has
     a mistake, or if CUDA memory is in use already. Warns if torch_memory_saver's hooks are loaded: they see no memory.

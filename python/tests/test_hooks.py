@@ -3,14 +3,20 @@
 import unittest
 
 import stand_ins
-from stand_ins import CUPY, DRIVER, RMM, RMM_MR
+from stand_ins import CUPY, DRIVER, RMM, RMM_MR, TORCH
 
 MODULES = {"cupy.py": CUPY, "rmm/__init__.py": RMM, "rmm/mr.py": RMM_MR}
 
 
-def run(code: str) -> str:
+def run(code: str, environment: dict[str, str] | None = None) -> str:
     """Runs code on the simulated driver. Returns its output."""
-    return stand_ins.run(DRIVER + code, MODULES, {"LD_PRELOAD": stand_ins.driver() or ""})
+    return stand_ins.run(DRIVER + code, MODULES, {"LD_PRELOAD": stand_ins.driver() or "", **(environment or {})})
+
+
+def run_with_torch(code: str) -> str:
+    """Runs code on the simulated driver, with a stand-in for torch, too. Returns its output."""
+    environment = {"LD_PRELOAD": stand_ins.driver() or ""}
+    return stand_ins.run(DRIVER + code, {**MODULES, "torch.py": TORCH}, environment, needs_shim=True)
 
 
 class Refusals(unittest.TestCase):
@@ -68,7 +74,7 @@ hook.enable()
 assert hook.trim(0) == 0
 try: hook.enable("policy:paged")
 except hook.Error as error: print(error)
-"""), "millpond: a device is in use already, with the configuration that it began with\n")
+"""), "millpond: enabled already, with another configuration: 'policy:classic'\n")
 
     def test_an_array_belongs_to_the_current_stream_and_uses_on_others_are_waited_for(self) -> None:
         self.assertEqual(run("""
@@ -157,6 +163,36 @@ assert hook.stats()["allocated_bytes.all.current"] == 1536, "CuPy and RMM share 
 hook.disable()
 assert rmm.mr.get_per_device_resource(0) == "the first one" and not hook.is_enabled()
 """), "no memory\n")
+
+    def test_the_allocator_is_that_of_pytorch_whichever_is_enabled_first(self) -> None:
+        orders = ("millpond.torch.enable('policy:classic')\nmillpond.cupy.enable()\n",
+                  "millpond.cupy.enable('policy:classic')\nmillpond.torch.enable()\n",
+                  "millpond.cupy.enable('policy:classic')\nfirst = cupy.array(0)\nmillpond.torch.enable()\n")
+        for order in orders:
+            self.assertEqual(run_with_torch("import cupy, millpond.cupy, millpond.torch\n" + order + """
+assert millpond.torch.conf() == "policy:classic", millpond.torch.conf()
+array = cupy.array(1000)
+for stats in (millpond.cupy.stats(), millpond.torch.stats(0)):
+    assert stats["allocated_bytes.all.current"] == 1024, stats
+millpond.cupy.set_limit(64 << 20)
+print(millpond.torch.would_fit(1 << 30).fits)
+for enable in (millpond.torch.enable, millpond.cupy.enable):
+    try: enable("policy:paged")
+    except millpond.torch.Error as error: print(str(error)[:53])
+"""), "False\n" + 2 * "millpond: enabled already, with another configuration\n", order)
+
+    def test_the_configuration_of_the_environment_may_be_asked_for(self) -> None:
+        self.assertEqual(run("""
+import cupy, millpond.cupy as hook
+hook.enable()
+array = cupy.array(1000)
+hook.enable("policy:classic")
+try: hook.enable("policy:paged")
+except hook.Error: print("refused")
+import os
+os.environ["MILLPOND_CONF"] = "policy:paged"
+hook.enable("policy:classic")
+""", {"MILLPOND_CONF": "policy:classic"}), "refused\n")
 
     def test_arrays_may_live_until_the_end_of_the_process(self) -> None:
         self.assertEqual(run("import cupy, millpond.cupy\nmillpond.cupy.enable()\n"

@@ -18,10 +18,10 @@
  * because later work of the stream comes after earlier work. Whoever uses a block on another stream says so with
  * millpond_record_stream. Reserved memory is what Millpond has from the driver: blocks, and free memory that it keeps.
  *
- * STREAMS. A stream is passed as the driver's own handle: on CUDA a CUstream (the same as cudaStream_t), where NULL is
- * the legacy default stream; on the simulated device a number that millpond_stream_create returns, where NULL is a
- * stream that is always there. A stream is noted at its first use. Before a program destroys a CUstream that it has
- * passed, it calls millpond_stream_release: the driver uses handles again.
+ * STREAMS. A stream is passed as the driver's own handle: on CUDA a CUstream (the same as cudaStream_t), where NULL and
+ * CU_STREAM_LEGACY are the legacy default stream; on the simulated device a number that millpond_stream_create returns,
+ * where NULL is a stream that is always there. A stream is noted at its first use. Before a program destroys a CUstream
+ * that it has passed, it calls millpond_stream_release: the driver uses handles again.
  *
  * THREADS. Every function may be called from any thread at any time, also on the same allocator, with two exceptions:
  * while millpond_destroy runs, and after it, no other call uses that allocator; and a block is not used by one call
@@ -143,8 +143,25 @@ millpond_status millpond_create(const char *device, const char *conf, millpond_a
  * Waits for the device until it is done with all of the memory. Memory is left for the driver to reclaim where that
  * cannot be known, because the device is lost. NULL does nothing.
  *
- * Errors: BAD_ALLOCATOR; BAD_ARGUMENT for one of millpond_torch_allocator's, which live as long as the process. */
+ * Errors: BAD_ALLOCATOR; BAD_ARGUMENT for one that the process shares, which lives as long as it. */
 millpond_status millpond_destroy(millpond_allocator *pond, uint64_t *live);
+
+/* Returns the allocator of a device that the whole process shares. It is made at its first use, and lives as long as the
+ * process. All calls return the same one. PyTorch, CuPy and RMM on Millpond use it, too, and so do the functions for
+ * CUDAPluggableAllocator below. So memory that one of them frees serves the others, in the order of its stream, and the
+ * limit and the statistics are those of all.
+ *
+ * device  the driver's number: 0 is "cuda:0". If the environment has MILLPOND_TORCH_DEVICE=sim, "sim:0" takes its place,
+ *         for tests without a GPU.
+ * conf    the configuration, as in millpond_create. All devices of the process have the same one. NULL takes the one
+ *         that was set before, or that of the environment.
+ * out     receives the allocator.
+ *
+ * It differs from one of millpond_create as PyTorch's does: under growth:balanced it spends little memory to keep streams
+ * apart, and other processes can have its pages (millpond_core.h).
+ *
+ * Errors: BAD_ARGUMENT, also for a configuration that is not the one in use; and those of millpond_create. */
+millpond_status millpond_shared(int device, const char *conf, millpond_allocator **out);
 
 /* ---- Streams ---------------------------------------------------------------------------------------------------- */
 
@@ -158,8 +175,8 @@ millpond_status millpond_stream_create(millpond_allocator *pond, millpond_stream
  * handle, which the program may destroy then. Blocks of the stream stay valid and are freed as ever, and work that is
  * queued there is still taken into account. A few driver calls.
  *
- * Errors: BAD_ALLOCATOR; BAD_ARGUMENT for NULL, and for a stream that was not used with this allocator; DEVICE_LOST;
- * DRIVER, also while the stream is being captured into a graph. */
+ * Errors: BAD_ALLOCATOR; BAD_ARGUMENT for the default stream, and for one that was not used with this allocator;
+ * DEVICE_LOST; DRIVER, also while the stream is being captured into a graph. */
 millpond_status millpond_stream_release(millpond_allocator *pond, millpond_stream stream);
 
 /* ---- Blocks ----------------------------------------------------------------------------------------------------- */
@@ -561,10 +578,8 @@ millpond_status millpond_reset_totals(millpond_allocator *pond);
 
 /* ---- PyTorch ---------------------------------------------------------------------------------------------------- */
 
-/* The functions of torch.cuda.memory.CUDAPluggableAllocator, in its signatures. There is one allocator for each device,
- * "cuda:" and its number, made at its first use and configured by the environment, as with a `conf` of NULL. If the
- * environment has MILLPOND_TORCH_DEVICE=sim, "sim:" and the number takes its place, for tests without a GPU. The
- * allocators live as long as the process.
+/* The functions of torch.cuda.memory.CUDAPluggableAllocator, in its signatures. They use the allocators of
+ * millpond_shared, with a `conf` of NULL.
  *
  * These signatures have no way to return an error. So a call that fails prints the text to standard error, behind
  * "millpond: ", and it can be read with millpond_last_error on the same thread. */
@@ -588,8 +603,7 @@ void millpond_torch_empty_cache(void);
  * set_memory_fraction_fn. */
 void millpond_torch_memory_fraction(double fraction, int device);
 
-/* Returns the allocator of a device, for statistics and limits. It is made if this is the first use. It must not be
- * destroyed.
+/* Returns what millpond_shared does with a `conf` of NULL.
  *
  * Errors: BAD_ARGUMENT, and those of millpond_create. Prints nothing. */
 millpond_status millpond_torch_allocator(int device, millpond_allocator **out);

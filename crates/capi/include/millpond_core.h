@@ -6,8 +6,9 @@
  * was built with a longer table reads `size` before it uses what may be missing.
  *
  * DEVICES AND STREAMS. Devices are the numbers from 0 to 63 of CUDA's driver. There is one allocator for each device.
- * It is made at the first use of the device, with the configuration of `configure`, and lives as long as the process. If
- * the environment has MILLPOND_TORCH_DEVICE=sim, simulated devices take their place. A stream is the driver's handle: a
+ * It is made at the first use of the device, with the configuration of `configure`, and lives as long as the process.
+ * millpond_shared returns the same one, with its blocks, streams and statistics. If the environment has
+ * MILLPOND_TORCH_DEVICE=sim, simulated devices take their place. A stream is the driver's handle: a
  * CUstream, which is the same as a cudaStream_t; NULL is the legacy default stream.
  *
  * BLOCKS AND CONTEXTS. `alloc` returns the address of a block and its context. Addresses are multiples of 512, and a
@@ -231,8 +232,8 @@ typedef struct millpond_core_v1 {
     void (*string_free)(char *text);
 
     /* Sets the configuration of allocators that are made later, in the grammar of PYTORCH_CUDA_ALLOC_CONF; NULL stands
-     * for the environment, as in millpond_create. The text is checked, without a device. Locks: nothing that is held.
-     * Errors: BAD_ARGUMENT, also once a device is in use. */
+     * for the environment, as in millpond_create. The text is checked, without a device. Once a device is in use, the
+     * configuration must be the one that it has. Locks: nothing that is held. Errors: BAD_ARGUMENT. */
     millpond_status (*configure)(const char *conf);
     /* Returns the configuration in its canonical form, with the keys that differ from the defaults. `*out` is ended with
      * millpond_string_free. Locks: as `configure`. Errors: BAD_ARGUMENT for a mistake in the environment. */

@@ -13,10 +13,10 @@ use std::ffi::{c_char, c_int, c_void};
 use crate::boundary::{self, Out};
 use crate::code::Failure;
 use crate::handles::{self, handle_of, pointer_of};
+use crate::kind::{Served, on};
 use crate::last_error;
-use crate::served::{Served, on};
 use crate::statistics::{self, usage_of};
-use crate::{torch, watch};
+use crate::{shared, watch};
 
 pub use crate::handles::CAllocator;
 pub use crate::statistics::Usage;
@@ -88,10 +88,10 @@ pub unsafe extern "C" fn millpond_destroy(pond: *mut CAllocator, live: *mut u64)
         }
         // SAFETY: the caller promises that the pointer is null or valid.
         let live = unsafe { Out::optional(live) };
-        if torch::has(handle_of(pond)) {
-            return Err(Failure::bad_argument("PyTorch's allocators live as long as the process"));
+        if shared::has(handle_of(pond)) {
+            return Err(Failure::bad_argument("allocators that the process shares live as long as the process"));
         }
-        live.put(on!(*handles::leave(handle_of(pond))?, of => of.close()));
+        live.put(handles::leave(handle_of(pond))?.close());
         Ok(())
     })
 }
@@ -113,8 +113,7 @@ pub unsafe extern "C" fn millpond_stream_create(pond: *mut CAllocator, out: *mut
 pub unsafe extern "C" fn millpond_stream_release(pond: *mut CAllocator, stream: *mut c_void) -> i32 {
     boundary::status(|| {
         // SAFETY: the caller promises that the allocator lives.
-        let served = unsafe { served(pond)? };
-        on!(served, of => of.release_stream(address_of(stream)))
+        unsafe { served(pond)? }.release_stream(address_of(stream))
     })
 }
 

@@ -12,6 +12,9 @@ pub(crate) trait Device: Backend + Clone {
     /// Whether the handle of a stream may come back, for another stream, once the stream was released.
     const HANDLES_COME_BACK: bool;
 
+    /// Returns whether a handle is one of the default stream, which is never released.
+    fn is_default(native: u64) -> bool;
+
     /// Returns the stream of a handle of the program's.
     ///
     /// The handle is that of a stream of this device, which lives until [`close`](Device::close) or until the device
@@ -41,6 +44,11 @@ pub(crate) trait Device: Backend + Clone {
 
 impl Device for Cuda {
     const HANDLES_COME_BACK: bool = true;
+
+    /// NULL and `CU_STREAM_LEGACY` are the same stream.
+    fn is_default(native: u64) -> bool {
+        native <= 1
+    }
 
     fn open(&self, native: u64) -> Result<StreamId, Failure> {
         /// `CU_STREAM_PER_THREAD`.
@@ -79,6 +87,10 @@ impl Device for Cuda {
 
 impl Device for Sim {
     const HANDLES_COME_BACK: bool = false;
+
+    fn is_default(native: u64) -> bool {
+        native == 0
+    }
 
     fn open(&self, native: u64) -> Result<StreamId, Failure> {
         match u32::try_from(native).map(StreamId) {

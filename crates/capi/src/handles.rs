@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::code::{Code, Failure};
 use crate::fork;
-use crate::served::Served;
+use crate::kind::Served;
 
 /// The most allocators that exist at a time. From the lowest bit on, a handle has its place, the generation, the copy
 /// of the library, and the mark.

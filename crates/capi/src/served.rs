@@ -1,13 +1,11 @@
 //! An allocator with what C needs in addition: its live blocks by address, its streams by handle, its pools by number.
 
-use millpond::{Allocator, Buffer, Checkpoint, PoolId, Stream};
-use millpond_cuda::Cuda;
-use millpond_sim::Sim;
+use millpond::{Allocator, Buffer, Checkpoint, PoolId, RawBuffer, Stream};
+use millpond_backend::Backend;
 
 use crate::addresses::Addresses;
 use crate::code::Failure;
 use crate::device::Device;
-use crate::devices::{self, Name};
 use crate::places::{live_in, misplaced, place_within};
 use crate::pools::Pools;
 use crate::scopes::Scopes;
@@ -15,29 +13,51 @@ use crate::shortage::Hooks;
 use crate::source::Supplier;
 use crate::streams::Streams;
 
-/// An allocator of any device.
-pub(crate) enum Served {
-    Sim(Of<Sim>),
-    Cuda(Of<Cuda>),
+/// Where the live blocks of an allocator are found by their addresses.
+pub(crate) trait Blocks {
+    /// Enters a buffer, and returns its address.
+    fn enter<B: Backend>(&self, buffer: Buffer<B>) -> Result<u64, Failure>;
+
+    /// Returns the block at an address.
+    fn get(&self, address: u64) -> Option<RawBuffer>;
+
+    /// Takes the block at an address out. Of several threads that do this at once, one gets the block.
+    fn take(&self, address: u64) -> Option<RawBuffer>;
+
+    /// Returns the last block that begins at an address or before it, with its start, if it is of this allocator.
+    fn at_or_before(&self, address: u64) -> Option<(u64, RawBuffer)>;
 }
 
-/// Calls a method of the allocator, whatever its device is.
-macro_rules! on {
-    ($served:expr, $of:ident => $call:expr) => {
-        match $served {
-            $crate::served::Served::Sim($of) => $call,
-            $crate::served::Served::Cuda($of) => $call,
-        }
-    };
+/// The tree that an allocator has for itself.
+impl Blocks for Addresses {
+    #[inline]
+    fn enter<B: Backend>(&self, buffer: Buffer<B>) -> Result<u64, Failure> {
+        let address = buffer.address().unwrap_or(0);
+        let Some(entry) = self.entry(address).filter(|_| address != 0) else { return Err(misplaced(address)) };
+        entry.put(buffer.into_raw());
+        Ok(address)
+    }
+
+    fn get(&self, address: u64) -> Option<RawBuffer> {
+        Addresses::get(self, address)
+    }
+
+    #[inline]
+    fn take(&self, address: u64) -> Option<RawBuffer> {
+        Addresses::take(self, address)
+    }
+
+    fn at_or_before(&self, address: u64) -> Option<(u64, RawBuffer)> {
+        Addresses::at_or_before(self, address)
+    }
 }
-pub(crate) use on;
 
 /// An allocator of a device.
 ///
 /// Every block that the program holds is in `blocks`, once, at its address: a block enters after it was granted and
 /// leaves before it is freed.
-pub(crate) struct Of<D: Device> {
-    pub(crate) blocks: Addresses,
+pub(crate) struct Of<D: Device, T = Addresses> {
+    pub(crate) blocks: T,
     streams: Streams<D>,
     pub(crate) pools: Pools<D>,
     pub(crate) scopes: Scopes<D>,
@@ -47,33 +67,15 @@ pub(crate) struct Of<D: Device> {
     pub(crate) number: u32,
 }
 
-impl Served {
-    /// Opens a device and creates an allocator on it. Without a configuration that of the environment applies.
-    pub(crate) fn open(device: &str, conf: Option<&str>) -> Result<Served, Failure> {
-        match Name::parse(device)? {
-            Name::Sim(number) => Ok(Served::Sim(Of::new(devices::open_sim(number)?, conf, number)?)),
-            Name::Cuda(ordinal) => {
-                let cuda = devices::open_cuda(Cuda::builder().device(ordinal))?;
-                Ok(Served::Cuda(Of::new(cuda, conf, ordinal as u32)?))
-            }
-        }
-    }
-
-    /// Gives all cached memory back to the driver.
-    pub(crate) fn empty_cache(&self) -> Result<(), Failure> {
-        on!(self, of => of.allocator.empty_cache().map_err(Failure::from))
-    }
-}
-
-impl<D: Device> Of<D> {
-    pub(crate) fn new(device: D, conf: Option<&str>, number: u32) -> Result<Self, Failure> {
+impl<D: Device, T: Blocks> Of<D, T> {
+    pub(crate) fn new(device: D, conf: Option<&str>, number: u32, blocks: T) -> Result<Self, Failure> {
         let builder = Allocator::builder(device).device(number);
         let allocator = match conf {
             Some(conf) => builder.conf(conf),
             None => builder.environment(),
         };
         Ok(Self {
-            blocks: Addresses::new(),
+            blocks,
             streams: Streams::new(),
             pools: Pools::new(),
             scopes: Scopes::new(),
@@ -129,10 +131,7 @@ impl<D: Device> Of<D> {
     /// Puts a buffer into the tree of addresses. Returns its address.
     #[inline]
     fn enter(&self, buffer: Buffer<D>) -> Result<u64, Failure> {
-        let address = buffer.address().unwrap_or(0);
-        let Some(entry) = self.blocks.entry(address).filter(|_| address != 0) else { return Err(misplaced(address)) };
-        entry.put(buffer.into_raw());
-        Ok(address)
+        self.blocks.enter(buffer)
     }
 
     /// Frees the block at an address.
@@ -149,11 +148,6 @@ impl<D: Device> Of<D> {
         let raw = self.blocks.get(address).ok_or_else(|| Failure::not_a_block(address))?;
         let stream = self.stream(native)?;
         Ok(self.allocator.record_stream_raw(raw, stream)?)
-    }
-
-    /// Returns whether a live block begins at an address.
-    pub(crate) fn has(&self, address: u64) -> bool {
-        self.blocks.get(address).is_some()
     }
 
     /// Returns the start and the length of the live block in which an address lies.
@@ -173,7 +167,7 @@ impl<D: Device> Of<D> {
 
     /// Ends the use of a stream.
     pub(crate) fn release_stream(&self, native: u64) -> Result<(), Failure> {
-        if native == 0 {
+        if D::is_default(native) {
             return Err(Failure::bad_argument("the default stream (NULL) cannot be released"));
         }
         let released = self.streams.release(native, |stream| self.allocator.backend().close(stream.id()));
@@ -225,21 +219,6 @@ impl<D: Device> Of<D> {
         Ok(count)
     }
 
-    /// Frees all live blocks and returns their number. The allocator's memory goes back when this returns, after a wait
-    /// for the device.
-    pub(crate) fn close(mut self) -> u64 {
-        let mut live = 0;
-        self.hooks.clear();
-        self.pools.clear();
-        let allocator = &self.allocator;
-        self.blocks.drain(|raw| {
-            live += 1;
-            // SAFETY: the numbers are those of buffers of this allocator, and `drain` takes each out once.
-            unsafe { allocator.free_raw(raw) };
-        });
-        live
-    }
-
     /// Returns the stream of a handle.
     #[inline]
     pub(crate) fn stream(&self, native: u64) -> Result<&Stream<D>, Failure> {
@@ -264,16 +243,39 @@ impl<D: Device> Of<D> {
     }
 }
 
+impl<D: Device> Of<D> {
+    /// Frees all live blocks and returns their number. The allocator's memory goes back when this returns, after a wait
+    /// for the device.
+    pub(crate) fn close(mut self) -> u64 {
+        let mut live = 0;
+        self.hooks.clear();
+        self.pools.clear();
+        let allocator = &self.allocator;
+        self.blocks.drain(|raw| {
+            live += 1;
+            // SAFETY: the numbers are those of buffers of this allocator, and `drain` takes each out once.
+            unsafe { allocator.free_raw(raw) };
+        });
+        live
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use millpond::RawBuffer;
+    use millpond_sim::Sim;
 
     use super::*;
+    use crate::devices;
 
     const MIB: u64 = 1 << 20;
 
+    fn of(conf: &str) -> Of<Sim> {
+        let sim = devices::open_sim(0).expect("a device");
+        Of::new(sim, Some(conf), 0, Addresses::new()).expect("an allocator")
+    }
+
     fn opened() -> Of<Sim> {
-        Of::new(devices::open_sim(0).expect("a device"), Some("policy:classic"), 0).expect("an allocator")
+        of("policy:classic")
     }
 
     /// A table had a block, which another thread has freed before its place was looked up. Its number names a free
@@ -281,7 +283,7 @@ mod tests {
     #[test]
     fn a_block_that_is_gone_has_no_address() {
         for conf in ["policy:classic", "policy:paged"] {
-            let of = Of::new(devices::open_sim(0).expect("a device"), Some(conf), 0).expect("an allocator");
+            let of = of(conf);
             let [before, small, keep] = [(); 3].map(|()| of.allocate(512, 0).expect("memory"));
             let found = of.blocks.at_or_before(small + 511).expect("it is there");
             let within = |beside| place_within(&of.allocator, found, small + beside);
@@ -329,7 +331,7 @@ mod tests {
         let (inside, outside) = (of.allocate_in(pool, MIB, 0).unwrap(), of.allocate(MIB, 0).unwrap());
         let live: Vec<_> = live_in(&of.allocator, PoolId(pool)).map(|(address, _)| address).collect();
         assert_eq!(live, [inside]);
-        assert!(of.has(inside) && of.has(outside));
+        assert!(of.blocks.get(inside).is_some() && of.blocks.get(outside).is_some());
         of.pools.release(pool).unwrap();
         assert!(of.allocate_in(pool, MIB, 0).is_err() && of.pools.release(pool).is_err());
     }
@@ -358,12 +360,12 @@ mod tests {
         let others = [2, 4, 12].map(|mib| of.allocate_in(pool, mib * MIB, 0).unwrap());
         of.begin_capture(pool, 0).unwrap();
         assert!(of.restore(&checkpoint).is_err(), "a stream is being captured");
-        assert!(others.iter().all(|&address| of.has(address)), "nothing was freed for it");
+        assert!(others.iter().all(|&address| of.blocks.get(address).is_some()), "nothing was freed for it");
         of.pools.end_capture(pool).unwrap();
         assert_eq!(of.restore(&checkpoint), Ok(2));
-        assert!(noted.iter().all(|&address| of.has(address)));
+        assert!(noted.iter().all(|&address| of.blocks.get(address).is_some()));
         let live = live_in(&of.allocator, PoolId(pool)).count();
-        assert_eq!((live, of.has(others[2])), (2, false), "the others were freed");
+        assert_eq!((live, of.blocks.get(others[2]).is_some()), (2, false), "the others were freed");
         noted.into_iter().for_each(|address| of.free(address).unwrap());
     }
 }

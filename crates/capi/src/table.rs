@@ -7,16 +7,16 @@
 //!
 //! As for [`crate::api`], and a context is one that `alloc` returned.
 
-mod blocks;
+pub(crate) mod blocks;
 mod calls;
 pub(crate) mod groups;
 mod layout;
-mod live;
+pub(crate) mod live;
 mod named;
 mod oom;
 pub(crate) mod opened;
-mod pond;
-mod ponds;
+pub(crate) mod pond;
+pub(crate) mod ponds;
 mod pools;
 mod record;
 #[cfg(unix)]

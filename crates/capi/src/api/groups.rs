@@ -5,7 +5,7 @@ use std::ffi::c_char;
 use super::served;
 use crate::boundary::{self, Out};
 use crate::handles::CAllocator;
-use crate::served::on;
+use crate::kind::on;
 use crate::table::groups::keep_of;
 use crate::table::types::GroupInfo;
 

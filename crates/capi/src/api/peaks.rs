@@ -5,7 +5,7 @@ use std::ffi::c_char;
 use super::served;
 use crate::boundary::{self, Out};
 use crate::handles::CAllocator;
-use crate::served::on;
+use crate::kind::on;
 use crate::statistics::{self, Usage, usage_of};
 
 /// Opens a scope.

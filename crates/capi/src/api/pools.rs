@@ -8,7 +8,7 @@ use super::{address_of, served};
 use crate::boundary::{self, Out};
 use crate::code::Failure;
 use crate::handles::CAllocator;
-use crate::served::on;
+use crate::kind::on;
 use crate::source::{CSource, Supplier};
 
 /// `millpond_checkpoint` of the header: what was live in a pool of one allocator.

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use super::{address_of, served};
 use crate::boundary::{self, Out};
 use crate::handles::CAllocator;
-use crate::served::on;
+use crate::kind::on;
 use crate::shortage::{CFit, CHook};
 
 /// Adds a hook.

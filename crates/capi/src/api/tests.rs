@@ -7,6 +7,7 @@ use millpond_backend::{Backend as _, Fault};
 use millpond_sim::{CallKind, Sim};
 
 use super::*;
+use crate::addresses::Addresses;
 use crate::code::Code;
 use crate::served::Of;
 
@@ -22,7 +23,7 @@ impl Pond {
     fn new(conf: &str) -> Pond {
         let sim = Sim::new();
         sim.create_stream().unwrap();
-        let of = Of::new(sim.clone(), Some(conf), 0).unwrap();
+        let of = Of::new(sim.clone(), Some(conf), 0, Addresses::new()).unwrap();
         Pond { sim, pond: pointer_of(handles::enter(Box::new(Served::Sim(of))).unwrap()) }
     }
 

@@ -54,12 +54,17 @@ pub(super) unsafe extern "C" fn free(block: *mut c_void) -> i32 {
         if block.is_null() {
             return Ok(());
         }
-        let marked = live::take(block.addr())?;
-        // What a child drops of its parent's is gone from the child alone.
-        let Some(pond) = opened::of_block(marked.device()) else { return Ok(()) };
-        on!(pond, of => of.free(marked.raw()));
+        free_taken(live::take(block.addr())?);
         Ok(())
     })
+}
+
+/// Frees a block that was taken out of the tree. What a child drops of its parent's is gone from the child alone.
+#[inline]
+pub(crate) fn free_taken(marked: Marked) {
+    if let Some(pond) = opened::of_block(marked.device()) {
+        on!(pond, of => of.free(marked.raw()));
+    }
 }
 
 pub(super) unsafe extern "C" fn record_stream(block: *mut c_void, stream: *mut c_void) -> i32 {
@@ -78,7 +83,7 @@ pub(super) unsafe extern "C" fn find(block: *const c_void, out: *mut Place) -> i
         let out = unsafe { Out::required("out", out)? };
         let (marked, named) = (live::look_up(block.addr())?, block.addr());
         let place = if live::is_context(named) {
-            on!(pond_of(marked)?, of => of.allocator.place_raw(marked.raw())).map(|place| marked.place(place))
+            on!(pond_of(marked)?, of => of.served.allocator.place_raw(marked.raw())).map(|place| marked.place(place))
         } else {
             within(marked, named as u64, named as u64)?
         };
@@ -106,11 +111,11 @@ pub(super) fn around(address: u64) -> Result<Place, Failure> {
 /// Returns where a block lies that the tree had at a start, if it is live and an address lies in it.
 fn within(marked: Marked, start: u64, address: u64) -> Result<Option<Place>, Failure> {
     let found = (start, marked.raw());
-    let place = on!(pond_of(marked)?, of => place_within(&of.allocator, found, address));
+    let place = on!(pond_of(marked)?, of => place_within(&of.served.allocator, found, address));
     Ok(place.map(|place| marked.place(place)))
 }
 
 /// Returns the allocator of a block, unless that is a parent process's.
-fn pond_of(marked: Marked) -> Result<&'static Pond, Failure> {
+pub(crate) fn pond_of(marked: Marked) -> Result<&'static Pond, Failure> {
     opened::of_block(marked.device()).ok_or_else(fork::inherited)
 }

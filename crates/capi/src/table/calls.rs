@@ -57,8 +57,8 @@ pub(super) unsafe extern "C" fn empty_cache(device: i32, pool: *const Pool) -> i
         let pool = unsafe { pool.as_ref() }.filter(|pool| **pool != Pool::default());
         let Some(pond) = opened::of_device(device)? else { return Ok(()) };
         on!(pond, of => match pool {
-            None => of.allocator.empty_cache()?,
-            Some(pool) => if let Some(id) = of.pools.id_of(*pool) { of.allocator.empty_cache_of(id)? },
+            None => of.served.allocator.empty_cache()?,
+            Some(pool) => if let Some(id) = of.pools.id_of(*pool) { of.served.allocator.empty_cache_of(id)? },
         });
         Ok(())
     })
@@ -69,7 +69,7 @@ pub(super) unsafe extern "C" fn poll(device: i32, released: *mut u64) -> i32 {
         // SAFETY: the caller promises that the pointer is null or valid.
         let released = unsafe { Out::optional(released) };
         released.put(match opened::of_device(device)? {
-            Some(pond) => on!(pond, of => of.allocator.poll()?),
+            Some(pond) => on!(pond, of => of.served.allocator.poll()?),
             None => 0,
         });
         Ok(())
@@ -79,7 +79,7 @@ pub(super) unsafe extern "C" fn poll(device: i32, released: *mut u64) -> i32 {
 pub(super) extern "C" fn open_to(device: i32, other: i32) -> i32 {
     boundary::status(|| {
         let other = ponds::number(other)?;
-        on!(ponds::get(device)?, of => of.allocator.backend().open_to(other))
+        on!(ponds::get(device)?, of => of.served.allocator.backend().open_to(other))
     })
 }
 
@@ -101,11 +101,11 @@ pub(super) unsafe extern "C" fn limits(device: i32, out: *mut Limits) -> i32 {
         // SAFETY: the caller promises that the pointer is null or valid.
         let out = unsafe { Out::required("out", out)? };
         let limits = on!(ponds::get(device)?, of => Limits {
-            total_bytes: of.allocator.backend().caps().class(ClassId::DEVICE).total_bytes,
+            total_bytes: of.served.allocator.backend().caps().class(ClassId::DEVICE).total_bytes,
             free_bytes: of.free_bytes()?,
-            limit_bytes: of.allocator.limit().unwrap_or(u64::MAX),
-            reserved_bytes: of.allocator.memory_reserved(),
-            allocated_bytes: of.allocator.memory_allocated(),
+            limit_bytes: of.served.allocator.limit().unwrap_or(u64::MAX),
+            reserved_bytes: of.served.allocator.memory_reserved(),
+            allocated_bytes: of.served.allocator.memory_allocated(),
         });
         out.put(limits);
         Ok(())
@@ -123,7 +123,7 @@ fn family(of: &millpond::stats::StatByPool) -> Family {
 }
 
 fn stats_of(pond: &Pond) -> Stats {
-    let stats = on!(pond, of => of.allocator.stats());
+    let stats = on!(pond, of => of.served.allocator.stats());
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     Stats {
         allocation: family(&stats.allocation),
@@ -161,7 +161,7 @@ pub(super) unsafe extern "C" fn usage(device: i32, out: *mut Usage) -> i32 {
     boundary::status(|| {
         // SAFETY: the caller promises that the pointer is null or valid.
         let out = unsafe { Out::required("out", out)? };
-        let stats = opened::of_device(device)?.map(|pond| on!(pond, of => of.allocator.stats()));
+        let stats = opened::of_device(device)?.map(|pond| on!(pond, of => of.served.allocator.stats()));
         out.put(usage_of(&stats.unwrap_or_default()));
         Ok(())
     })
@@ -169,14 +169,16 @@ pub(super) unsafe extern "C" fn usage(device: i32, out: *mut Usage) -> i32 {
 
 pub(super) extern "C" fn reset_peaks(device: i32) -> i32 {
     boundary::status(|| {
-        opened::of_device(device)?.into_iter().for_each(|pond| on!(pond, of => of.allocator.reset_peak_stats()));
+        opened::of_device(device)?.into_iter().for_each(|pond| on!(pond, of => of.served.allocator.reset_peak_stats()));
         Ok(())
     })
 }
 
 pub(super) extern "C" fn reset_totals(device: i32) -> i32 {
     boundary::status(|| {
-        opened::of_device(device)?.into_iter().for_each(|pond| on!(pond, of => of.allocator.reset_accumulated_stats()));
+        opened::of_device(device)?
+            .into_iter()
+            .for_each(|pond| on!(pond, of => of.served.allocator.reset_accumulated_stats()));
         Ok(())
     })
 }
@@ -186,7 +188,7 @@ pub(super) unsafe extern "C" fn stats_json(device: i32, out: *mut *mut c_char) -
         // SAFETY: the caller promises that the pointer is null or valid.
         let out = unsafe { Out::required("out", out)? };
         let text = on!(ponds::get(device)?, of => {
-            let pond = &of.allocator;
+            let pond = &of.served.allocator;
             statistics::json(pond)
         });
         out.put(boundary::give_text(&text));
@@ -198,7 +200,7 @@ pub(super) unsafe extern "C" fn peak_open(device: i32, out: *mut u64) -> i32 {
     boundary::status(|| {
         // SAFETY: the caller promises that the pointer is null or valid.
         let out = unsafe { Out::required("out", out)? };
-        out.put(on!(ponds::get(device)?, of => of.scopes.open(&of.allocator)));
+        out.put(on!(ponds::get(device)?, of => of.served.scopes.open(&of.served.allocator)));
         Ok(())
     })
 }
@@ -207,21 +209,21 @@ pub(super) unsafe extern "C" fn peak_json(device: i32, peak: u64, out: *mut *mut
     boundary::status(|| {
         // SAFETY: the caller promises that the pointer is null or valid.
         let out = unsafe { Out::required("out", out)? };
-        let stats = on!(ponds::get(device)?, of => of.scopes.stats(peak)?);
+        let stats = on!(ponds::get(device)?, of => of.served.scopes.stats(peak)?);
         out.put(boundary::give_text(&statistics::memory_json(&stats)));
         Ok(())
     })
 }
 
 pub(super) extern "C" fn peak_close(device: i32, peak: u64) -> i32 {
-    boundary::status(|| on!(ponds::get(device)?, of => of.scopes.close(peak)))
+    boundary::status(|| on!(ponds::get(device)?, of => of.served.scopes.close(peak)))
 }
 
 pub(super) unsafe extern "C" fn summary(device: i32, abbreviated: c_int, out: *mut *mut c_char) -> i32 {
     boundary::status(|| {
         // SAFETY: the caller promises that the pointer is null or valid.
         let out = unsafe { Out::required("out", out)? };
-        let text = on!(ponds::get(device)?, of => of.allocator.memory_summary(abbreviated != 0));
+        let text = on!(ponds::get(device)?, of => of.served.allocator.memory_summary(abbreviated != 0));
         out.put(boundary::give_text(&text));
         Ok(())
     })

@@ -14,7 +14,7 @@ use crate::device::Device;
 
 impl<D: Device> Of<D> {
     fn group(&self, name: &str) -> Result<Group<Told<D>>, Failure> {
-        Ok(self.allocator.group(name)?)
+        Ok(self.served.allocator.group(name)?)
     }
 }
 

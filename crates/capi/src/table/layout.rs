@@ -79,7 +79,7 @@ fn owner_of(pond: &Pond, view: &SegmentView) -> (u64, Pool) {
 }
 
 fn views(pond: &Pond) -> Vec<SegmentView> {
-    on!(pond, of => of.allocator.layout())
+    on!(pond, of => of.served.allocator.layout())
 }
 
 pub(super) unsafe extern "C" fn layout(device: i32, pool: *const Pool, sink: *const Sink) -> i32 {

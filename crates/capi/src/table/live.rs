@@ -14,6 +14,7 @@ use super::types::{Block, Place};
 use crate::addresses::{self, Addresses};
 use crate::code::{Code, Failure};
 use crate::places::misplaced;
+use crate::served;
 
 /// What 0 bytes are.
 pub(super) const NOTHING: Block = Block { address: ptr::null_mut(), context: ptr::null_mut() };
@@ -26,7 +27,7 @@ const DEVICE_SHIFT: u32 = 58;
 
 /// A buffer's number with that of its device.
 #[derive(Clone, Copy)]
-pub(super) struct Marked(NonZeroU64);
+pub(crate) struct Marked(NonZeroU64);
 
 impl Marked {
     /// Returns `None` if the number of the buffer leaves no room for that of the device: with 33 million streams.
@@ -38,13 +39,13 @@ impl Marked {
 
     /// Returns the number of the device.
     #[inline]
-    pub(super) fn device(self) -> usize {
+    pub(crate) fn device(self) -> usize {
         (self.0.get() >> DEVICE_SHIFT) as usize
     }
 
     /// Returns the number of the buffer.
     #[inline]
-    pub(super) fn raw(self) -> RawBuffer {
+    pub(crate) fn raw(self) -> RawBuffer {
         match NonZeroU64::new(self.0.get() & ((1 << DEVICE_SHIFT) - 1)) {
             Some(bits) => RawBuffer::from_bits(bits),
             None => unreachable!("a buffer's number is not 0"),
@@ -109,7 +110,7 @@ pub(super) fn take(block: usize) -> Result<Marked, Failure> {
 }
 
 /// Returns the live block at an address.
-pub(super) fn known(address: u64) -> Option<Marked> {
+pub(crate) fn known(address: u64) -> Option<Marked> {
     blocks().get(address).map(|raw| Marked(raw.to_bits()))
 }
 
@@ -119,8 +120,41 @@ pub(super) fn at_or_before(address: u64) -> Option<(u64, Marked)> {
 }
 
 /// Takes the live block at an address out of the tree. Of several threads that do this at once, one gets the block.
-pub(super) fn take_out(address: u64) -> Option<Marked> {
+pub(crate) fn take_out(address: u64) -> Option<Marked> {
     blocks().take(address).map(|raw| Marked(raw.to_bits()))
+}
+
+/// The live blocks of the device of this number, which are in the tree of all devices.
+pub(crate) struct OfDevice(pub(crate) u32);
+
+impl OfDevice {
+    /// Returns a block's number if it is of this device.
+    fn own(&self, marked: Marked) -> Option<RawBuffer> {
+        (marked.device() == self.0 as usize).then(|| marked.raw())
+    }
+}
+
+impl served::Blocks for OfDevice {
+    #[inline]
+    fn enter<B: Backend>(&self, buffer: Buffer<B>) -> Result<u64, Failure> {
+        Ok(enter(buffer, self.0)?.address.addr() as u64)
+    }
+
+    fn get(&self, address: u64) -> Option<RawBuffer> {
+        known(address).and_then(|marked| self.own(marked))
+    }
+
+    /// Between the look and the taking no other thread may free the block, so that it stays one of this device.
+    #[inline]
+    fn take(&self, address: u64) -> Option<RawBuffer> {
+        self.get(address)?;
+        take_out(address).map(Marked::raw)
+    }
+
+    fn at_or_before(&self, address: u64) -> Option<(u64, RawBuffer)> {
+        let (start, marked) = at_or_before(address)?;
+        Some((start, self.own(marked)?))
+    }
 }
 
 /// Returns a live block, by its address or its context.

@@ -73,6 +73,13 @@ impl<D: Device> Pools<D> {
         Ok(known.stream(name, native, id_of)?.clone())
     }
 
+    /// Forgets the handle of a stream, which may come back for another one.
+    pub(super) fn release_stream(&self, native: u64) {
+        for known in self.0.lock().values() {
+            known.streams.release(native, |_| Ok(()));
+        }
+    }
+
     /// Returns a further reference to a pool that has one.
     pub(super) fn held(&self, name: Pool) -> Result<Held<Told<D>>, Failure> {
         let pools = self.0.lock();

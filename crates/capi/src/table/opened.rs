@@ -23,7 +23,7 @@ pub(super) fn of_device(device: i32) -> Result<Option<&'static Pond>, Failure> {
 
 /// Returns the allocator of the device whose number a block has; `None` in a child of the process that made the block.
 #[inline]
-pub(super) fn of_block(device: usize) -> Option<&'static Pond> {
+pub(crate) fn of_block(device: usize) -> Option<&'static Pond> {
     // SAFETY: as in `of_device`.
     match unsafe { PONDS[device].load(Ordering::Acquire).as_ref() } {
         None if !fork::DEVICES.is_inherited() => panic!("a block is of device {device}, which was never used"),
@@ -31,9 +31,15 @@ pub(super) fn of_block(device: usize) -> Option<&'static Pond> {
     }
 }
 
+/// Returns the allocators of all devices that were used.
+pub(crate) fn all() -> impl Iterator<Item = &'static Pond> {
+    // SAFETY: as in `of_device`.
+    PONDS.iter().filter_map(|pond| unsafe { pond.load(Ordering::Acquire).as_ref() })
+}
+
 /// Returns whether a device was used.
 pub(super) fn any() -> bool {
-    PONDS.iter().any(|pond| !pond.load(Ordering::Acquire).is_null())
+    all().next().is_some()
 }
 
 /// Keeps the allocator of the device of a place, which has none yet, as long as the process lives.

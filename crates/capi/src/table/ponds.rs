@@ -12,7 +12,7 @@ use crate::devices::{DEVICES, is_simulated, place};
 use crate::fork;
 use crate::watch;
 
-/// What allocators are made with. Held by a thread that makes one.
+/// What allocators are made with. Held by a thread that makes one. Once there is one, the configuration stays as it is.
 static PLAN: Mutex<Plan> = Mutex::new(Plan { conf: None, fractions: [None; DEVICES] });
 
 struct Plan {
@@ -29,10 +29,19 @@ pub(super) fn number(device: i32) -> Result<u32, Failure> {
 
 /// Returns the allocator of a device, which is made at its first use.
 #[inline]
-pub(super) fn get(device: i32) -> Result<&'static Pond, Failure> {
+pub(crate) fn get(device: i32) -> Result<&'static Pond, Failure> {
     match opened::of_device(device)? {
         Some(pond) => Ok(pond),
-        None => make(place(device)?),
+        None => make(place(device)?, None),
+    }
+}
+
+/// Returns the allocator of a device, which is made at its first use, and has this configuration. Without one it has
+/// that which the others have.
+pub(crate) fn get_with(device: i32, conf: Option<&str>) -> Result<&'static Pond, Failure> {
+    match (opened::of_device(device)?, conf) {
+        (Some(pond), None) => Ok(pond),
+        _ => make(place(device)?, conf),
     }
 }
 
@@ -44,28 +53,50 @@ fn plan() -> Result<MutexGuard<'static, Plan>, Failure> {
 }
 
 #[cold]
-fn make(place: usize) -> Result<&'static Pond, Failure> {
+fn make(place: usize, conf: Option<&str>) -> Result<&'static Pond, Failure> {
     watch::begin_devices()?;
-    let plan = PLAN.lock();
+    let mut plan = PLAN.lock();
+    if conf.is_some() {
+        plan.configure(conf)?;
+    }
     if let Some(pond) = opened::of_device(place as i32)? {
         return Ok(pond);
     }
-    let pond = Pond::open(place as u32, plan.conf.as_deref(), is_simulated()?)?;
+    let conf = plan.text()?;
+    let pond = Pond::open(place as u32, &conf, is_simulated()?)?;
+    plan.conf = Some(conf);
     if let Some(fraction) = plan.fractions[place] {
-        on!(&pond, of => of.allocator.set_memory_fraction(fraction));
+        on!(&pond, of => of.served.allocator.set_memory_fraction(fraction));
     }
     Ok(opened::keep(place, pond))
 }
 
-/// Sets the configuration of allocators that are made later.
+impl Plan {
+    /// Returns the configuration as a text: that of the environment, unless one was set.
+    fn text(&self) -> Result<String, Failure> {
+        options(self.conf.as_deref())?;
+        Ok(self.conf.clone().or_else(|| Some(environment()?.1)).unwrap_or_default())
+    }
+
+    /// Sets the configuration. Once a device is in use, it must be that which the device has.
+    fn configure(&mut self, conf: Option<&str>) -> Result<(), Failure> {
+        let asked = options(conf)?;
+        if !opened::any() {
+            self.conf = conf.map(str::to_owned);
+        } else if asked != options(self.conf.as_deref())? {
+            return Err(Failure::bad_argument(format!(
+                "a device is in use already, with the configuration that it began with: `{}`",
+                self.text()?
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Sets the configuration of all allocators.
 pub(super) fn configure(conf: Option<&str>) -> Result<(), Failure> {
     options(conf)?;
-    let mut plan = plan()?;
-    if opened::any() {
-        return Err(Failure::bad_argument("a device is in use already, with the configuration that it began with"));
-    }
-    plan.conf = conf.map(str::to_owned);
-    Ok(())
+    plan()?.configure(conf)
 }
 
 /// Returns the configuration in its canonical form.
@@ -79,13 +110,17 @@ fn options(conf: Option<&str>) -> Result<Options, Failure> {
     if let Some(text) = conf {
         return conf::parse(text).map_err(|error| fault("", error));
     }
-    let found = ENVIRONMENT.into_iter().find_map(|name| Some((name, std::env::var(name).ok()?)));
-    let Some((name, text)) = found else { return Ok(Options::default()) };
+    let Some((name, text)) = environment() else { return Ok(Options::default()) };
     conf::parse(&text).map_err(|error| fault(&format!("in the environment variable {name}: "), error))
 }
 
+/// Returns the environment variable that configures, and its text.
+fn environment() -> Option<(&'static str, String)> {
+    ENVIRONMENT.into_iter().find_map(|name| Some((name, std::env::var(name).ok()?)))
+}
+
 /// Limits the reserved bytes of a device to a share of its memory, now or once it is used.
-pub(super) fn set_fraction(device: i32, fraction: f64) -> Result<(), Failure> {
+pub(crate) fn set_fraction(device: i32, fraction: f64) -> Result<(), Failure> {
     let place = place(device)?;
     if !(0.0..=1.0).contains(&fraction) {
         return Err(Failure::bad_argument(format!("the share {fraction} is not from 0 to 1")));
@@ -93,7 +128,7 @@ pub(super) fn set_fraction(device: i32, fraction: f64) -> Result<(), Failure> {
     let mut plan = plan()?;
     plan.fractions[place] = Some(fraction);
     if let Some(pond) = opened::of_device(device)? {
-        on!(pond, of => of.allocator.set_memory_fraction(fraction));
+        on!(pond, of => of.served.allocator.set_memory_fraction(fraction));
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ impl<D: Device> Of<D> {
         let pool = self.pools.held(name)?;
         let device = self.number() as i32;
         let known = |(address, bytes)| Some((Place { address, bytes, device, reserved: 0 }, live::known(address)?));
-        let live: Vec<_> = live_in(&self.allocator, pool.id()).filter_map(known).collect();
+        let live: Vec<_> = live_in(&self.served.allocator, pool.id()).filter_map(known).collect();
         let numbers: Vec<_> = live.iter().map(|(_, marked)| marked.raw()).collect();
         pool.may_restore_raw(to, &numbers)?;
         let mut freed = Vec::new();
@@ -63,12 +63,12 @@ pub(super) unsafe extern "C" fn pool_ref(device: i32, pool: Pool, source: *const
         // SAFETY: the caller promises that the pointer is null or valid, and that the functions do what the header
         // says.
         let source = unsafe { source.as_ref().map(|source| Supplier::new(source, number)).transpose()? };
-        on!(pond, of => of.pools.reference(pool, &of.allocator, source))
+        on!(pond, of => of.pools.reference(pool, &of.served.allocator, source))
     })
 }
 
 pub(super) extern "C" fn pool_unref(device: i32, pool: Pool) -> i32 {
-    boundary::status(|| on!(ponds::get(device)?, of => of.pools.release(pool, &of.allocator)))
+    boundary::status(|| on!(ponds::get(device)?, of => of.pools.release(pool, &of.served.allocator)))
 }
 
 pub(super) unsafe extern "C" fn pool_uses(device: i32, pool: Pool, out: *mut i64) -> i32 {

@@ -27,7 +27,7 @@ impl Recording {
 
 pub(super) extern "C" fn record_start(device: i32) -> i32 {
     boundary::status(|| {
-        on!(ponds::get(device)?, of => Recorder::start(&of.allocator));
+        on!(ponds::get(device)?, of => Recorder::start(&of.served.allocator));
         Ok(())
     })
 }
@@ -80,7 +80,7 @@ pub(super) unsafe extern "C" fn header_check(header: *const c_char) -> i32 {
 /// Ends the recording of a device.
 fn take(device: i32) -> Result<Recording, Failure> {
     let trace = match opened::of_device(device)? {
-        Some(pond) => on!(pond, of => Recorder::finish(&of.allocator)),
+        Some(pond) => on!(pond, of => Recorder::finish(&of.served.allocator)),
         None => None,
     };
     let trace = trace.ok_or_else(|| Failure::bad_argument(format!("device {device} is not being recorded")))?;

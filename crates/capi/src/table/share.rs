@@ -27,7 +27,7 @@ const MOST_PAGES: u64 = 1 << 31;
 /// Returns a device of CUDA's.
 fn cuda(pond: &Pond) -> Result<&Cuda, Failure> {
     match pond {
-        Pond::Cuda(of) => Ok(of.allocator.backend().device()),
+        Pond::Cuda(of) => Ok(of.served.allocator.backend().device()),
         Pond::Sim(_) => Err(Failure::new(
             Code::Unsupported,
             "the memory of a simulated device is that of one process; share memory of a CUDA device",

@@ -11,21 +11,25 @@ pub(super) unsafe extern "C" fn hook_add(device: i32, hook: *const CHook, out: *
     boundary::status(|| {
         // SAFETY: the caller promises that the pointer is null or valid.
         let out = unsafe { Out::required("out", out)? };
-        // SAFETY: the caller promises that the pointer is null or valid, and the functions do what the header says.
-        out.put(on!(ponds::get(device)?, of => unsafe { of.hooks.add(&of.allocator, of.number(), hook)? }));
+        let number = on!(ponds::get(device)?, of => {
+            let served = &of.served;
+            // SAFETY: the caller promises that the pointer is null or valid, and the functions do what the header says.
+            unsafe { served.hooks.add(&served.allocator, served.number, hook)? }
+        });
+        out.put(number);
         Ok(())
     })
 }
 
 pub(super) extern "C" fn hook_remove(device: i32, hook: u64) -> i32 {
-    boundary::status(|| on!(ponds::get(device)?, of => of.hooks.remove(hook)))
+    boundary::status(|| on!(ponds::get(device)?, of => of.served.hooks.remove(hook)))
 }
 
 pub(super) unsafe extern "C" fn would_fit(device: i32, stream: *mut c_void, bytes: u64, out: *mut CFit) -> i32 {
     boundary::status(|| {
         // SAFETY: the caller promises that the pointer is null or valid.
         let out = unsafe { Out::required("out", out)? };
-        out.put(on!(ponds::get(device)?, of => of.stream(stream.addr() as u64)?.would_fit(bytes)?).into());
+        out.put(on!(ponds::get(device)?, of => of.served.stream(stream.addr() as u64)?.would_fit(bytes)?).into());
         Ok(())
     })
 }

@@ -52,13 +52,13 @@ pub(super) fn free_memory(device: u32) -> bool {
 
 /// A device that reports what it does.
 #[derive(Clone)]
-pub(super) struct Told<D: Device> {
+pub(crate) struct Told<D: Device> {
     device: D,
     number: u32,
 }
 
 /// A segment with its length, which an event has.
-pub(super) struct Extent<S> {
+pub(crate) struct Extent<S> {
     segment: S,
     bytes: u64,
     /// Whether it is the device's own memory: of others there are no events.
@@ -66,7 +66,7 @@ pub(super) struct Extent<S> {
 }
 
 /// A page with its length, which an event has.
-pub(super) struct Page<P> {
+pub(crate) struct Page<P> {
     page: P,
     bytes: u64,
 }
@@ -122,6 +122,10 @@ impl<D: Device> Told<D> {
 
 impl<D: Device> Device for Told<D> {
     const HANDLES_COME_BACK: bool = D::HANDLES_COME_BACK;
+
+    fn is_default(native: u64) -> bool {
+        D::is_default(native)
+    }
 
     fn open(&self, native: u64) -> Result<StreamId, Failure> {
         self.device.open(native)

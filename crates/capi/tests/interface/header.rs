@@ -27,8 +27,9 @@ fn functions(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_function_is_declared_and_exported() {
-    let sources = ["api.rs", "api/groups.rs", "api/peaks.rs", "api/pools.rs", "api/shortage.rs", "torch.rs"]
-        .map(|file| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file)).expect(file));
+    let files = ["api.rs", "api/groups.rs", "api/peaks.rs", "api/pools.rs", "api/shortage.rs", "shared.rs", "torch.rs"];
+    let sources =
+        files.map(|file| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file)).expect(file));
     let name = |text: &str| text.split_once("extern \"C\" fn ")?.1.split_once('(').map(|(name, _)| name.to_owned());
     let exported = sources.iter().flat_map(|text| text.split("#[unsafe(no_mangle)]").skip(1));
     let exported: BTreeSet<String> = exported.filter_map(name).collect();
