@@ -20,8 +20,9 @@ class Setting:
         return tiny if self.is_tiny else full
 
     def draw(self, seed):
-        """Returns numbers for sizes, by the seed of a program and that of the setting. The seed of torch, for weights
-        and data, is set to the same."""
+        """Returns numbers for sizes, by the seed of a program and that of the setting. The seeds of torch, for weights
+        and data, and of Python are set to the same."""
+        random.seed(seed + self.seed)
         torch.manual_seed(seed + self.seed)
         return random.Random(seed + self.seed)
 

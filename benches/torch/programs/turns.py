@@ -21,7 +21,8 @@ def take():
     """Waits for the turn of this process. Raises ``EOFError`` if there will be none."""
     own = sys.stdin.fileno()
     os.set_blocking(own, False)
-    print(READY, flush=True)
+    # Not to what a program may have put in place of the output.
+    print(READY, file=sys.__stdout__, flush=True)
     while True:
         try:
             turn = os.read(own, 1)
