@@ -17,7 +17,7 @@ from programs.allocators import asked, enable, start_anew, tell
 
 
 class Meter:
-    """The times and the losses of the steps of a program, and what its allocator asks of the driver from one step on."""
+    """Times and losses of the steps of a program, and what its allocator asks of the driver from one step on."""
 
     def __init__(self, allocator, setting, steps, settled, turn):
         self.allocator, self.setting, self.steps, self.settled, self.turn = allocator, setting, steps, settled, turn

@@ -8,8 +8,8 @@ import statistics
 from programs.allocators import ALLOCATORS
 
 HEAD = """\
-| program | allocator | reserved GiB | live GiB | reserved / live | ms a step | over native | retries | driver requests \
-| loss |
+| program | allocator | reserved GiB | live GiB | reserved / live | ms a step | over native | retries | driver \
+requests | loss |
 |---|---|---:|---:|---:|---:|---:|---:|---:|---:|"""
 # By how much more than two native runs the losses of another allocator may differ from theirs: of few runs, the two
 # that are compared need not be those that differ most.
@@ -153,7 +153,7 @@ class Figures:
 def means(catalogue, table):
     """Returns a table with the geometric means of reserved over live and of the time over native's, and the worst of
     each, by the kind of programs and by allocator."""
-    lines = ["| programs | allocator | finished | reserved / live | worst | time over native's | worst | not finished |",
+    lines = ["| programs | allocator | finished | reserved / live | worst | time over native | worst | not finished |",
              "|---|---|---:|---:|---:|---:|---:|---|"]
     for kind in dict.fromkeys(catalogue.kind(row["program"]) for row in table):
         figures = Figures([row for row in table if catalogue.kind(row["program"]) == kind])
