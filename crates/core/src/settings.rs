@@ -60,6 +60,32 @@ impl Scrub {
     }
 }
 
+/// What becomes of freed memory that other streams have used
+/// ([`record_stream`](crate::Shard::record_stream), [`used_until`](crate::Shard::used_until)), where streams can wait
+/// for each other on the device: under `paged`. Elsewhere it is always held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RecordStream {
+    /// It is free at once. Whoever gets it next waits on the device for those streams.
+    #[default]
+    Wait,
+    /// It is pending until the work that those streams had at the free is done, as in PyTorch. No stream gets it
+    /// before, not even its own.
+    Hold,
+}
+
+impl RecordStream {
+    /// Both, each with its [name](Self::name).
+    pub const ALL: [RecordStream; 2] = [RecordStream::Wait, RecordStream::Hold];
+
+    /// Returns the name that configurations use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RecordStream::Wait => "wait",
+            RecordStream::Hold => "hold",
+        }
+    }
+}
+
 /// The options of a private pool, as of PyTorch's `MemPool`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PoolFlags {
@@ -139,6 +165,8 @@ pub struct Settings {
     pub throw_on_oom: bool,
     /// `scrub`: the memory that is overwritten before it is granted. This needs a device that can fill.
     pub scrub: Scrub,
+    /// `record_stream`: what becomes of freed memory that other streams have used. It has an effect under `paged` only.
+    pub record_stream: RecordStream,
     /// Whether to search the pool again after the last wait, before growing. PyTorch does not, and so reports out of
     /// memory with a fitting block in the pool (its issue 189504). `false` only to replay its recordings.
     pub search_after_wait: bool,
@@ -184,6 +212,7 @@ impl Default for Settings {
             memory_fraction: 1.0,
             throw_on_oom: false,
             scrub: Scrub::Off,
+            record_stream: RecordStream::Wait,
             search_after_wait: true,
             gc_without_limit: true,
             shorter_pages: true,

@@ -4,10 +4,10 @@
 //! `key:[a:b,c:d]`. White space around words and separators is ignored. An empty text sets nothing.
 //!
 //! The keys are those of `PYTORCH_CUDA_ALLOC_CONF`, plus Millpond's own: `policy`, `growth`, `slack`, `scrub`,
-//! `release_idle_after`, `keep_idle_mb` and `release_idle_in_background`. PyTorch skips separators without a check and
-//! so accepts some malformed text; here every departure from the grammar is an error that says where it is and what is
-//! accepted. Keys that control parts of PyTorch that Millpond does not have are accepted, their values are checked, and
-//! they are reported in [`Parsed::ignored`].
+//! `record_stream`, `release_idle_after`, `keep_idle_mb` and `release_idle_in_background`. PyTorch skips separators
+//! without a check and so accepts some malformed text; here every departure from the grammar is an error that says
+//! where it is and what is accepted. Keys that control parts of PyTorch that Millpond does not have are accepted, their
+//! values are checked, and they are reported in [`Parsed::ignored`].
 //!
 //! ```
 //! use millpond::conf;
@@ -94,6 +94,10 @@ pub fn write(options: &Options) -> String {
         (
             "per_process_memory_fraction",
             unless(settings.memory_fraction == default.memory_fraction, format!("{}", settings.memory_fraction)),
+        ),
+        (
+            "record_stream",
+            unless(settings.record_stream == default.record_stream, settings.record_stream.name().into()),
         ),
         ("release_idle_after", settings.idle.after.map(time)),
         ("keep_idle_mb", unless(settings.idle.keep_bytes == 0, mib(settings.idle.keep_bytes))),

@@ -188,6 +188,14 @@ impl Pending {
         queue.pop_front()
     }
 
+    /// Returns whether the first waiter of a stream waits for a tick that is known to be reached. Costs a look at each
+    /// stream if there are any waiters.
+    pub(crate) fn has_ready(&self) -> bool {
+        let mut firsts =
+            self.queues.iter().zip(&self.reached).filter_map(|(queue, reached)| Some((queue.front()?, reached)));
+        self.waiters > 0 && firsts.any(|(first, &reached)| first.tick <= reached)
+    }
+
     /// Returns the points that each block waits for.
     pub(crate) fn blocks(&self) -> BTreeMap<ShardBlock, Vec<Point>> {
         let mut blocks: BTreeMap<_, Vec<Point>> = BTreeMap::new();
@@ -318,6 +326,11 @@ mod tests {
         }
         let mut left = || book.take_ready(StreamId(1), Tick(5)).map(|waiter| waiter.block.0);
         assert_eq!([left(), left(), left(), left()], [Some(1), Some(0), Some(2), None]);
+        let mut ready = |tick| {
+            book.note_reached(StreamId(1), Tick(tick));
+            book.has_ready()
+        };
+        assert_eq!([ready(8), ready(9)], [false, true]);
         assert_eq!((book.waiters, book.waited_for()), (1, [StreamId(1)].to_vec()));
     }
 

@@ -134,6 +134,9 @@ impl Coordinator {
                 users.extend(behind.map(|at| at.stream));
             });
         }
+        // What is held waits for streams that no block names any more.
+        let held = self.pending.blocks().into_iter().filter(|(at, _)| self.is_in_group(at.shard, group));
+        users.extend(held.flat_map(|(_, points)| points).map(|at| at.stream));
         users
     }
 
@@ -173,7 +176,11 @@ impl Coordinator {
 
     /// Returns the shards of a group.
     pub(crate) fn shards_of_group(&self, group: GroupId) -> Vec<ShardId> {
-        self.shard_ids().filter(|&id| self.pools.group_of(self.pool_of(id)) == Some(group)).collect()
+        self.shard_ids().filter(|&id| self.is_in_group(id, group)).collect()
+    }
+
+    fn is_in_group(&self, shard: ShardId, group: GroupId) -> bool {
+        self.pools.group_of(self.pool_of(shard)) == Some(group)
     }
 
     /// Returns the pages of a group.

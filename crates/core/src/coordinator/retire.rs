@@ -8,11 +8,13 @@ use super::{Coordinator, Shards};
 use crate::books::Points;
 use crate::ids::{BlockId, PoolId, ShardId};
 use crate::plant::Plant;
+use crate::settings::RecordStream;
 use crate::shard::Shard;
 
 impl Coordinator {
     /// Notes that a freed block waits for these points: the marks of the streams it was used on, and the points it was
-    /// used up to. At home it is free at once, for whoever comes after these points.
+    /// used up to. At home it is free at once, for whoever comes after these points, unless it is
+    /// [held](RecordStream::Hold) until they are reached.
     pub fn pend(
         &mut self,
         shard: ShardId,
@@ -21,7 +23,7 @@ impl Coordinator {
         clocks: [u64; 2],
         shards: &mut dyn Shards,
     ) {
-        if !self.is_shared(shard) {
+        if !self.is_shared(shard) || self.settings.record_stream == RecordStream::Hold {
             for point in points {
                 self.pending.pend(shard, block, point);
             }

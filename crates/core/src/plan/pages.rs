@@ -57,6 +57,10 @@ impl Run<'_> {
 
     /// Waits for the oldest outstanding point of each stream; with none left, takes its turn or refuses.
     fn wait_for_oldest(&mut self) -> Turned {
+        if self.core.pending.has_ready() {
+            // Another plan has waited for these points, and has not come to what they free.
+            return Rung::LookAgain.turn();
+        }
         let taker = self.taker();
         let points = self.pager().oldest_points(taker);
         if points.iter().all(|Point { stream, tick }| self.plan.knows.waited.tick(stream) == Some(tick)) {
@@ -143,6 +147,9 @@ impl Run<'_> {
         let was_told = core::mem::replace(&mut self.plan.knows.times, Times::Seen) == Times::Told;
         let has_news = was_told && self.plan.request.is_anywhere();
         let (clock, by) = (self.plan.request.clock(), self.requester_of());
+        if was_told && self.core.pending.waiters > 0 {
+            self.core.retire_pending(self.plan.request.clocks, self.shards);
+        }
         let found = self.core.tell_news(home, self.shards, |home| {
             let grant = if has_news { home.find_and_take(&want, clock, by) } else { None };
             grant.ok_or_else(|| home.frees())

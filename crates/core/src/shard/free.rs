@@ -182,6 +182,10 @@ impl Shard {
         if block.waits > 0 {
             return false;
         }
+        if self.memory.rules.moves_pages {
+            // At home its own stream's use is kept with the free memory.
+            return self.guard(id, Points::default(), clock);
+        }
         if self.memory.rules.reuse == Reuse::InOrder {
             return self.retire(id, clock);
         }

@@ -5,7 +5,7 @@
 //! driver call begins with one move and ends with another, so that the other threads may do anything meanwhile.
 
 use millpond_backend::Tick;
-use millpond_core::settings::{Growth, Policy, Segments, Settings};
+use millpond_core::settings::{Growth, Policy, RecordStream, Segments, Settings};
 use millpond_core::{Freed, Outcome, Plan, Requester, Shard, ShardId, Shards, Sizes, Step};
 
 use crate::driver::{Device, Facts, Held, Lane, MIB, empty_cache, is_release, is_reserve};
@@ -186,6 +186,7 @@ fn all_rules() -> Vec<Rules> {
         Settings { policy: Policy::Direct, ..Settings::default() },
         paged(Growth::Balanced),
         paged(Growth::Tight),
+        Settings { record_stream: RecordStream::Hold, ..paged(Growth::Balanced) },
     ];
     let mut all = Vec::new();
     for settings in settings {

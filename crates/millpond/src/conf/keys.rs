@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millpond_core::settings::{Divisions, Growth, Options, PolicyName, Scrub};
+use millpond_core::settings::{Divisions, Growth, Options, PolicyName, RecordStream, Scrub};
 use millpond_core::units::{MIB, REQUEST_BYTES_MAX};
 
 use super::Parsed;
@@ -40,7 +40,7 @@ const MAX_NON_SPLIT: &str = "max_non_split_rounding_mb";
 const MAX_SPLIT: &str = "max_split_size_mb";
 
 /// Every key, in alphabetical order.
-static KEYS: [Key; 27] = [
+static KEYS: [Key; 28] = [
     ignored(&["backend"], |_, word| backend(word)),
     key(&["expandable_segments"], |to, word| boolean(word).map(|on| to.policy.expandable_segments = on)),
     ignored(&["expandable_segments_reserve"], |_, word| reserve(word)),
@@ -80,6 +80,10 @@ static KEYS: [Key; 27] = [
             _ => Some(one_of(PolicyName::ALL, PolicyName::as_str, word, accepted)?),
         };
         Ok(())
+    }),
+    key(&["record_stream"], |to, word| {
+        let record_stream = one_of(RecordStream::ALL, RecordStream::name, word, "`wait` or `hold`");
+        record_stream.map(|record_stream| to.rest.record_stream = record_stream)
     }),
     key(&["release_idle_after"], |to, word| time(word).map(|after| to.rest.idle.after = Some(after))),
     key(&["release_idle_in_background"], |to, word| boolean(word).map(|on| to.rest.idle.in_background = on)),

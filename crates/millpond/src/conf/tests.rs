@@ -1,6 +1,6 @@
 //! Tests of the grammar, key by key, and of the way back to text.
 
-use millpond_core::settings::{Choice, PolicyName, Scrub};
+use millpond_core::settings::{Choice, PolicyName, RecordStream, Scrub};
 
 use super::error::ConfErrorKind as Kind;
 use super::*;
@@ -26,7 +26,7 @@ fn every_key_with_an_effect_has_it() {
     let text = "policy:direct,expandable_segments:True,large_segment_size_mb:32,max_split_size_mb:64,\
                 max_non_split_rounding_mb:48,garbage_collection_threshold:0.8,roundup_power2_divisions:4,\
                 per_process_memory_fraction:0.5,slack:0.25,growth:tight,throw_on_cudamalloc_oom:True,\
-                scrub:other_streams";
+                scrub:other_streams,record_stream:hold";
     let policy = Some(PolicyName::Direct);
     let choice = Choice { policy, expandable_segments: true, growth: Growth::Tight, slack: Some(0.25) };
     let rest = Settings {
@@ -35,6 +35,7 @@ fn every_key_with_an_effect_has_it() {
         max_non_split_rounding_bytes: Some(48 * MIB),
         gc_threshold: 0.8,
         scrub: Scrub::OtherStreams,
+        record_stream: RecordStream::Hold,
         divisions: Divisions([4; 16]),
         memory_fraction: 0.5,
         throw_on_oom: true,
@@ -143,6 +144,7 @@ fn written_options_parse_back() {
         "policy:auto",
         "scrub:always",
         "scrub:other_streams",
+        "record_stream:hold",
         "slack:0",
         "release_idle_after:90s,keep_idle_mb:7,release_idle_in_background:True",
         "release_idle_after:1500ms",

@@ -8,6 +8,7 @@ mod devices;
 mod ends;
 mod growth;
 mod hammer;
+mod held;
 mod history;
 mod hooks;
 mod idle;

@@ -1,7 +1,7 @@
 //! What a simulated device is like.
 
 use millpond_backend::{PageCaps, Reuse, StreamId};
-use millpond_core::settings::{Growth, Policy, Settings};
+use millpond_core::settings::{Growth, Policy, RecordStream, Settings};
 use millpond_core::{Coordinator, DeviceFacts, PoolId, Shard, ShardId};
 
 use super::MIB;
@@ -41,6 +41,13 @@ impl Facts {
     /// Returns those of three streams under `paged`, with a limit.
     pub(crate) fn paged(growth: Growth, limit: u64) -> Self {
         Self { limit: Some(limit), ..Self::under(Policy::paged(growth), 3) }
+    }
+
+    /// Returns those of three streams under `paged`, with a limit, where what other streams use is held.
+    pub(crate) fn holding(growth: Growth, limit: u64) -> Self {
+        let mut facts = Self::paged(growth, limit);
+        facts.settings.record_stream = RecordStream::Hold;
+        facts
     }
 
     /// Opens the shards of an allocator. Also returns for each stream and pool of the test the shard that it has: under

@@ -42,14 +42,25 @@ struct Page {
     places: BTreeMap<Place, Vec<Point>>,
 }
 
+/// What came before on some bytes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Uses {
+    /// The points up to which they were used.
+    pub(crate) points: Vec<Point>,
+    /// The points among them of other streams than the one that had the block.
+    pub(crate) of_others: Vec<Point>,
+}
+
 /// The account.
 #[derive(Default)]
 pub(crate) struct Account {
+    /// Whether nobody gets memory before other streams that have used it are done.
+    pub(crate) holds: bool,
     births: u64,
     segments: BTreeMap<(ShardId, Slot), Segment>,
     pages: BTreeMap<PageId, Page>,
     live: BTreeMap<u64, Vec<Span>>,
-    used: Vec<(Span, Vec<Point>)>,
+    used: Vec<(Span, Uses)>,
 }
 
 impl Account {
@@ -87,7 +98,7 @@ impl Account {
         let is_live = self.live.values().flatten().any(|span| span.ground == ground);
         assert!(!is_live, "memory is released while a block has it");
         let used = self.used.iter().filter(|(span, _)| span.ground == ground);
-        for point in used.flat_map(|(_, points)| points) {
+        for point in used.flat_map(|(_, uses)| &uses.points) {
             assert!(clock.is_done(*point), "memory is released before {point:?} is over");
         }
         self.used.retain(|(span, _)| span.ground != ground);
@@ -177,7 +188,7 @@ impl Account {
             let shared = held.iter().any(|one| spans.iter().any(|span| span.meets(one)));
             assert!(!shared, "{grant:?} shares bytes with block {other}");
         }
-        for (span, points) in &self.used {
+        for (span, Uses { points, of_others }) in &self.used {
             if spans.iter().any(|new| new.meets(span)) {
                 assert!(!grant.last_use.is_never(), "{grant:?} is said to be fresh and was used up to {points:?}");
                 for &point in points {
@@ -185,6 +196,8 @@ impl Account {
                     let covered = clock.comes_after(home, grant.last_use.tick(), point);
                     assert!(covered, "{grant:?}: its last use does not cover {point:?}");
                 }
+                let is_over = !self.holds || of_others.iter().all(|&point| clock.is_done(point));
+                assert!(is_over, "{grant:?} is granted before all of {of_others:?} are over");
             }
         }
         for span in &spans {
@@ -196,30 +209,30 @@ impl Account {
     /// Removes what was known of the former use of a part: the use by its present owner comes after that.
     fn forget(&mut self, gone: &Span) {
         let mut kept = Vec::new();
-        for (span, points) in self.used.drain(..) {
+        for (span, uses) in self.used.drain(..) {
             if !span.meets(gone) {
-                kept.push((span, points));
+                kept.push((span, uses));
                 continue;
             }
             for (begin, end) in [(span.begin, gone.begin.min(span.end)), (gone.end.max(span.begin), span.end)] {
                 if begin < end {
-                    kept.push((Span { begin, end, ..span }, points.clone()));
+                    kept.push((Span { begin, end, ..span }, uses.clone()));
                 }
             }
         }
         self.used = kept;
     }
 
-    /// Records that a block is freed, which was used up to these points.
-    pub(crate) fn free(&mut self, id: u64, shard: ShardId, grant: &Grant, points: &[Point]) {
+    /// Records that a block is freed, which was used so.
+    pub(crate) fn free(&mut self, id: u64, shard: ShardId, grant: &Grant, uses: &Uses) {
         let spans = self.live.remove(&id).unwrap_or_else(|| panic!("block {id} is not live"));
         for (_, page) in self.spans(shard, grant) {
             if let Some((page, place)) = page
                 && let Some(used) = self.pages.get_mut(&page).and_then(|page| page.places.get_mut(&place))
             {
-                used.extend(points);
+                used.extend(&uses.points);
             }
         }
-        self.used.extend(spans.into_iter().map(|span| (span, points.to_vec())));
+        self.used.extend(spans.into_iter().map(|span| (span, uses.clone())));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 use millpond_core::{BlockId, Freed, Grant, Requester, Shard, ShardId, Sizes};
 
-use super::account::Account;
+use super::account::{Account, Uses};
 use super::clock::Clock;
 use crate::driver::Lane;
 
@@ -106,10 +106,10 @@ impl Scene {
         let Some(held) = self.live.remove(&id) else { return };
         self.events += 1;
         let mark = |stream: StreamId| Point { stream, tick: self.clock.mark(stream) };
-        let mut points: Vec<Point> = held.others.iter().map(|&stream| mark(stream)).collect();
-        points.push(mark(held.user));
-        points.extend(&held.points);
-        self.account.free(id, held.shard, &held.grant, &points);
+        let others = held.others.iter().map(|&stream| mark(stream)).chain(held.points.iter().copied());
+        let of_others: Vec<Point> = others.filter(|point| point.stream != held.user).collect();
+        let points = of_others.iter().copied().chain([mark(held.user)]).chain(held.points.iter().copied()).collect();
+        self.account.free(id, held.shard, &held.grant, &Uses { points, of_others });
         let tick = self.clock.mark(held.user);
         match shards[held.shard.0 as usize].free(held.grant.block, tick, 0) {
             Freed::Done { unsettled } | Freed::Settling { unsettled } => {

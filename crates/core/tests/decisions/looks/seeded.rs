@@ -1,7 +1,7 @@
 //! Several plans at a time, with operations of threads beside them, by seed.
 
 use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
-use millpond_core::settings::{Growth, Policy, Segments, Settings};
+use millpond_core::settings::{Growth, Policy, RecordStream, Segments, Settings};
 use millpond_core::{Plan, Shard, Step};
 use millpond_trace::Random;
 
@@ -28,6 +28,10 @@ fn facts(random: &mut Random) -> Facts {
         2 | 3 => Settings { policy: Policy::Classic(Segments::Expandable), ..Settings::default() },
         _ => Settings { policy: Policy::paged(growth), ..Settings::default() },
     };
+    // Drawn apart, so that the rest of a seed's program does not depend on it.
+    let holds = Random::new(random.clone().bits()).one_in(3);
+    let record_stream = if holds { RecordStream::Hold } else { RecordStream::Wait };
+    let settings = Settings { record_stream, ..settings };
     let reuse = random.pick(&[Reuse::InOrder, Reuse::InOrder, Reuse::AfterSubmit, Reuse::AfterDone]);
     Facts {
         settings,

@@ -1,7 +1,7 @@
 //! An allocator whose plans are taken step by step, with operations of other threads before any look at a shard.
 
 use millpond_backend::{PageCaps, Point, Reuse};
-use millpond_core::settings::{Policy, Segments, Settings};
+use millpond_core::settings::{Policy, RecordStream, Segments, Settings};
 use millpond_core::{Outcome, PageCall, Plan, Polled, Shard, ShardId, Slot, Step};
 
 use super::clock::Clock;
@@ -75,7 +75,8 @@ impl World {
         let of_device = driver::Facts::new(facts.settings.clone(), facts.streams as u32);
         let device = Device::of(&driver::Facts { reuse, pages, stream_wait, limit, ..of_device });
         let clock = Clock::new(facts.streams, facts.submits);
-        let scene = Scene::new(clock, reuse, device.sizes.clone(), device.lanes.clone());
+        let mut scene = Scene::new(clock, reuse, device.sizes.clone(), device.lanes.clone());
+        scene.account.holds = facts.settings.record_stream == RecordStream::Hold;
         Self { device, scene, failing: Failing::default(), stream_wait, leaving: 0 }
     }
 

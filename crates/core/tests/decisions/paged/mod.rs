@@ -8,6 +8,7 @@ mod exact;
 mod fails;
 mod foreign;
 mod guarded;
+mod held;
 mod home;
 mod longer;
 mod looks;
