@@ -16,7 +16,7 @@ use crate::scenario::POLICIES;
 use crate::side_by_side;
 use crate::sim::SimDevice;
 use crate::swarm::{Case, Failed, Program, Shrunk, Swarm, Tally};
-use millpond::settings::Policy;
+use millpond::settings::{Policy, RecordStream, Settings};
 
 /// The default number of operations of a run: enough for memory to be short during most of it.
 pub const OPERATIONS: u32 = 400;
@@ -32,6 +32,8 @@ pub struct Run {
     pub device: SimDevice,
     /// The swarm that runs on it.
     pub swarm: Swarm,
+    /// What becomes of freed memory that other streams have used.
+    pub record_stream: RecordStream,
 }
 
 /// A run that has ended.
@@ -42,6 +44,9 @@ pub struct Done {
     /// The tally, or what went wrong.
     pub result: Result<Tally, Failed>,
 }
+
+/// What the draw of [`Run::record_stream`] is made from besides the seed.
+const HOLDS: u64 = 0x686f_6c64;
 
 /// The bytes of addresses of devices that have few.
 const ADDRESSES: [u64; 4] = [0, 40 << 20, 200 << 20, 2 << 30];
@@ -70,7 +75,10 @@ impl Run {
         let device = if random.one_in(3) { device.mappings(random.between(0, 40)) } else { device };
         // Few or no addresses: homes are short, and segments stand beside them.
         let device = if random.one_in(4) { device.addresses(random.pick(&ADDRESSES)) } else { device };
-        Self { device, swarm: Swarm { seed, operations, policy, faults, check_every } }
+        // Drawn apart, so that the rest of a run does not depend on it.
+        let holds = Random::new(seed ^ HOLDS).one_in(3);
+        let record_stream = if holds { RecordStream::Hold } else { RecordStream::Wait };
+        Self { device, swarm: Swarm { seed, operations, policy, faults, check_every }, record_stream }
     }
 
     /// Executes the run. A panic is caught and reported as a failure.
@@ -106,7 +114,8 @@ impl Run {
     }
 
     fn case(&self) -> Case<'_, SimDevice> {
-        Case::new(&self.device, self.swarm.policy)
+        let settings = Settings { record_stream: self.record_stream, ..Settings::default() };
+        Case { settings, ..Case::new(&self.device, self.swarm.policy) }
     }
 
     fn served(&self, result: Result<Option<Tally>, Failed>) -> Result<Tally, Failed> {

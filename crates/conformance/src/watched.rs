@@ -105,8 +105,9 @@ impl<B: Backend> Watched<B> {
 
     /// Watches a device that reports what its streams wait for, and on which barriers can be placed.
     pub fn with_strings(allocator: Allocator<B>, strings: Strings<B>) -> Self {
-        let oracle = Oracle::new(Promises::of(allocator.backend().caps()));
-        let has_pages = allocator.settings().policy.needs_pages();
+        let settings = allocator.settings();
+        let oracle = Oracle::new(Promises::of(allocator.backend().caps()).under(&settings));
+        let has_pages = settings.policy.needs_pages();
         Self { allocator, account: Mutex::new(Account { oracle, model: Model::default() }), has_pages, strings }
     }
 

@@ -1,6 +1,7 @@
 //! Judges whether a grant is sound, and whether what it says of its memory is true.
 
 use millpond::Readiness as Says;
+use millpond::settings::{RecordStream, Settings};
 use millpond_backend::{Caps, ClassId, Point, Reuse, Tick};
 
 use super::footprint::Footprint;
@@ -15,6 +16,9 @@ pub struct Promises {
     pub alias_reuse: Reuse,
     /// Whether the order on a stream holds only behind a barrier.
     pub needs_barrier: bool,
+    /// Whether memory that other streams have used is granted to nobody before they are done: a promise of the
+    /// allocator, by its settings.
+    pub holds: bool,
 }
 
 impl Promises {
@@ -22,12 +26,18 @@ impl Promises {
     pub fn of(caps: &Caps) -> Self {
         let reuse = caps.reuse_of(ClassId::DEVICE);
         let alias_reuse = caps.pages.map_or(reuse, |pages| pages.alias_reuse);
-        Self { reuse, alias_reuse, needs_barrier: caps.needs_barrier }
+        Self { reuse, alias_reuse, needs_barrier: caps.needs_barrier, holds: false }
     }
 
     /// Creates the promises of a device whose streams keep that order at all addresses, without barriers.
     pub const fn new(reuse: Reuse) -> Self {
-        Self { reuse, alias_reuse: reuse, needs_barrier: false }
+        Self { reuse, alias_reuse: reuse, needs_barrier: false, holds: false }
+    }
+
+    /// Adds what an allocator with these settings promises.
+    pub fn under(self, settings: &Settings) -> Self {
+        let waits = settings.policy.moves_pages() && settings.record_stream == RecordStream::Wait;
+        Self { holds: !waits, ..self }
     }
 }
 
@@ -76,6 +86,19 @@ impl Oracle {
                     return Err(Violation::NoBarrier { place, bytes, last_use: point, reached });
                 }
                 _ => {}
+            }
+        }
+        self.no_longer_held(grant, left, clock)
+    }
+
+    /// Checks that other streams than the former tenant's own are done with the bytes, where that is promised.
+    fn no_longer_held(&mut self, grant: &Granted, left: &Footprint, clock: &dyn Clock) -> Result<(), Violation> {
+        let of_others = left.others.iter().filter(|point| self.promises.holds && point.stream != left.home.stream);
+        for &waits_for in of_others.collect::<Vec<_>>() {
+            if !self.is_reached(waits_for, clock) {
+                let Granted { place, bytes, stream, .. } = *grant;
+                let reached = self.reached.get(&waits_for.stream).copied().unwrap_or(Tick::ZERO);
+                return Err(Violation::Premature { place, bytes, stream, waits_for, reached });
             }
         }
         Ok(())

@@ -124,6 +124,30 @@ fn a_recorded_stream_counts_up_to_the_free_and_a_point_up_to_itself() {
     }
 }
 
+/// Where it is held, not even the stream that waits for the other one gets the memory before that is done.
+#[test]
+fn what_other_streams_use_is_held_where_that_is_promised() {
+    for holds in [false, true] {
+        let promises = Promises { holds, ..Promises::new(Reuse::InOrder) };
+        let (mut oracle, clock) = (Oracle::new(promises), Hands::default());
+        clock.set(0, 5, 4);
+        clock.set(1, 7, 6);
+        clock.waits.borrow_mut().push((StreamId(0), point(1, 7)));
+        let grant = at(0, 512, 0);
+        oracle.granted(&grant, None, &clock).unwrap();
+        oracle.used(grant.place, StreamId(0));
+        oracle.used(grant.place, StreamId(1));
+        oracle.freed(grant.place, &clock);
+        let again = oracle.granted(&grant, None, &clock);
+        let Granted { place, bytes, stream, .. } = grant;
+        let early = Violation::Premature { place, bytes, stream, waits_for: point(1, 7), reached: Tick(6) };
+        assert_eq!(again, if holds { Err(early) } else { Ok(()) });
+        if !holds {
+            oracle.freed(grant.place, &clock);
+        }
+    }
+}
+
 #[test]
 fn after_submit_and_after_done_hold_the_home_stream_back() {
     for (reuse, open, reached, sound) in [

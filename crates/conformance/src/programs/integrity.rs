@@ -1,11 +1,11 @@
 //! Integrity of bytes: device work finds what device work wrote, whatever the allocator did in between.
 
-use millpond::settings::Policy;
+use millpond::settings::{Policy, RecordStream, Settings};
 use millpond_trace::Random;
 
 use crate::device::DeviceUnderTest;
 use crate::session::{Session, Setup, Stop};
-use crate::swarm::{self, Swarm};
+use crate::swarm::{self, Case, Swarm};
 
 /// The number of seeds of one test run for each device and policy. The swarm's own command runs any number.
 const SEEDS: u64 = 6;
@@ -30,6 +30,17 @@ pub(super) fn swarm<D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<()
     for seed in 0..SEEDS {
         let swarm = Swarm { seed: 1000 + seed, operations: OPERATIONS, policy, faults: true, check_every: 8 };
         swarm::run_or_stop(device, &swarm)?;
+    }
+    Ok(())
+}
+
+/// Runs random programs where what other streams have used is held, as the oracle demands then.
+pub(super) fn held<D: DeviceUnderTest>(device: &D, policy: Policy) -> Result<(), Stop> {
+    let settings = Settings { record_stream: RecordStream::Hold, ..Settings::default() };
+    let case = Case { settings, ..Case::new(device, policy) };
+    for seed in 0..SEEDS {
+        let swarm = Swarm { seed: 2000 + seed, operations: OPERATIONS, policy, faults: false, check_every: 8 };
+        swarm::case_or_stop(&case, &swarm)?;
     }
     Ok(())
 }

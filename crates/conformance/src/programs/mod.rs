@@ -13,7 +13,7 @@ use crate::reserved;
 use crate::sameness::DECIDED_ALIKE;
 use crate::scenario::POLICIES;
 use crate::session::Stop;
-use millpond::settings::Policy;
+use millpond::settings::{Growth, Policy};
 
 /// A program that the suite runs on a device under some policies.
 pub(crate) struct Program<D: DeviceUnderTest> {
@@ -22,6 +22,9 @@ pub(crate) struct Program<D: DeviceUnderTest> {
     pub(crate) policies: &'static [Policy],
     pub(crate) run: fn(&D, Policy) -> Result<(), Stop>,
 }
+
+/// The policies that may let one stream wait for another on the device.
+const PAGED: [Policy; 2] = [Policy::paged(Growth::Balanced), Policy::paged(Growth::Tight)];
 
 /// The groups of the programs, each of which has at least one.
 pub(crate) const GROUPS: [&str; 8] =
@@ -46,6 +49,7 @@ pub(crate) fn all<D: DeviceUnderTest>() -> Vec<Program<D>> {
         program("integrity", "patterns", integrity::patterns),
         program("integrity", "whole-blocks", integrity::whole_blocks),
         program("swarm", "seeds", integrity::swarm),
+        Program { policies: &PAGED, ..program("swarm", "what-others-use-is-held", integrity::held) },
         program("scrubbing", "other-streams-find-nothing", scrubbing::other_streams),
         program("scrubbing", "nobody-finds-anything", scrubbing::always),
         program("reserved", reserved::NAMES[0], reserved::within_bounds::<0, D>),

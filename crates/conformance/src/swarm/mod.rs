@@ -88,7 +88,12 @@ pub fn run<D: DeviceUnderTest>(device: &D, swarm: &Swarm) -> Result<Option<Tally
 }
 
 pub(crate) fn run_or_stop<D: DeviceUnderTest>(device: &D, swarm: &Swarm) -> Result<Tally, Stop> {
-    let (_, result) = Case::new(device, swarm.policy).attempt(swarm);
+    case_or_stop(&Case::new(device, swarm.policy), swarm)
+}
+
+/// Works like [`run_or_stop`], with the settings of a case.
+pub(crate) fn case_or_stop<D: DeviceUnderTest>(case: &Case<'_, D>, swarm: &Swarm) -> Result<Tally, Stop> {
+    let (_, result) = case.attempt(swarm);
     result.map_err(|end| match end {
         End::Skipped(reason) => Stop::Skip(reason),
         End::Failed(failed) => {

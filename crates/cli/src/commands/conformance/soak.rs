@@ -48,7 +48,7 @@ pub(super) fn run(runs: u64, args: &ConformanceArgs, output: &mut Output) -> Res
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
     soak::run(seed..end, args.operations, threads, &mut |done| {
-        let Run { device, swarm } = done.run;
+        let Run { device, swarm, .. } = done.run;
         progress.doing(format!("{} on {}; {} failed", swarm.policy.variant_name(), device.name(), totals.failed()));
         progress.step();
         let told = totals.add(&done);
