@@ -218,6 +218,14 @@ typedef struct millpond_core_pages {
     void (*page)(void *user, const millpond_core_page *page);
 } millpond_core_pages;
 
+/* A DMA buffer: memory as a file that other drivers of the machine import. */
+typedef struct millpond_core_dma_buf {
+    uint64_t bytes;     /* of the file */
+    uint64_t offset;    /* in the file, of what was exported */
+    int32_t descriptor; /* the file descriptor, which is the caller's to close */
+    int32_t reserved;   /* 0 */
+} millpond_core_dma_buf;
+
 /* Properties of a private pool. */
 enum { MILLPOND_CORE_USE_ON_OOM = 1, MILLPOND_CORE_NO_SPLIT = 2 };
 
@@ -457,6 +465,21 @@ typedef struct millpond_core_v1 {
     /* Forecasts a request in the default pool, as millpond_would_fit does. Opens the device. Locks: the device. Errors:
      * those of millpond_would_fit and of millpond_create. */
     millpond_status (*would_fit)(int32_t device, void *stream, uint64_t bytes, millpond_fit *out);
+
+    /* ---- Other drivers ---- */
+
+    /* Tells the pages behind `bytes` bytes of a live block, as `share` does for the whole block, and in `*offset` where
+     * `address` lies in the first of them. Errors: those of `share`, and BAD_ARGUMENT for bytes that leave the block. */
+    millpond_status (*export_pages)(
+        const void *address, uint64_t bytes, const millpond_core_pages *sink, uint64_t *offset);
+    /* Makes a DMA buffer of `bytes` bytes of a live block, for example for ibv_reg_dmabuf_mr. It takes memory of pages and
+     * of segments. The file has whole pages of the host, so others also see what lies around the bytes. It stands for the
+     * memory and not for the addresses: the block must live until the others are done with it, and the driver keeps the
+     * memory until the descriptor is closed everywhere. Meanwhile no other thread frees the block. A driver call. Locks:
+     * the stream; the pages of the device. Errors: NOT_A_BLOCK; BAD_ARGUMENT for bytes that leave the block; UNSUPPORTED for
+     * a device without DMA buffers, and for bytes in several pages where the driver takes one at a time; DRIVER, for
+     * example without file descriptors left. */
+    millpond_status (*export_dma_buf)(const void *address, uint64_t bytes, millpond_core_dma_buf *out);
 } millpond_core_v1;
 
 /* Returns the table of a version, or NULL if the library does not have it. It is valid as long as the library is loaded.

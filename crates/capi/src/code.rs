@@ -98,7 +98,13 @@ impl From<CudaError> for Failure {
             (CudaError::ForeignStream { .. } | CudaError::Unregistered { .. } | CudaError::NotImported { .. }, _) => {
                 Code::BadArgument
             }
-            (CudaError::NotShareable { .. } | CudaError::NotInPages { .. }, _) => Code::Unsupported,
+            (
+                CudaError::NotShareable { .. }
+                | CudaError::NotInPages { .. }
+                | CudaError::NoDmaBuf { .. }
+                | CudaError::DmaBufRefused { pages: 2.., .. },
+                _,
+            ) => Code::Unsupported,
             _ => Code::Driver,
         };
         Failure::new(code, with_causes(&error))
@@ -139,6 +145,8 @@ mod tests {
     #[test]
     fn errors_of_opening_a_device_have_their_codes() {
         let lost = CudaError::Lost { device: 0, call: "cuFly", code: Returned(700) };
+        let dma_buf =
+            |pages| CudaError::DmaBufRefused { call: "cuFly", address: 0, bytes: 1, pages, code: Returned(1) };
         let cases = [
             (CudaError::NoDriver, Code::NoDevice),
             (CudaError::NoDevice { ordinal: 3, count: 1 }, Code::NoDevice),
@@ -148,6 +156,9 @@ mod tests {
             (CudaError::Driver { call: "cuFly", code: Returned(2) }, Code::OutOfMemory),
             (CudaError::Driver { call: "cuFly", code: Returned(999) }, Code::Driver),
             (lost, Code::DeviceLost),
+            (CudaError::NoDmaBuf { device: 0 }, Code::Unsupported),
+            (dma_buf(2), Code::Unsupported),
+            (dma_buf(1), Code::Driver),
         ];
         for (error, code) in cases {
             let text = error.to_string();

@@ -32,7 +32,9 @@ use std::ffi::{c_char, c_int, c_void};
 
 pub use pools::Taken;
 pub use record::Recording;
-use types::{ABI, Block, Delta, GroupInfo, Host, Limits, Oom, Page, Pages, Place, Pool, Segment, Sink, Source, Stats};
+use types::{
+    ABI, Block, Delta, DmaBuf, GroupInfo, Host, Limits, Oom, Page, Pages, Place, Pool, Segment, Sink, Source, Stats,
+};
 
 use crate::api;
 use crate::shortage::{CFit, CHook};
@@ -100,6 +102,8 @@ pub struct Core {
     pub hook_add: unsafe extern "C" fn(i32, *const CHook, *mut u64) -> i32,
     pub hook_remove: extern "C" fn(i32, u64) -> i32,
     pub would_fit: unsafe extern "C" fn(i32, *mut c_void, u64, *mut CFit) -> i32,
+    pub export_pages: unsafe extern "C" fn(*const c_void, u64, *const Pages, *mut u64) -> i32,
+    pub export_dma_buf: unsafe extern "C" fn(*const c_void, u64, *mut DmaBuf) -> i32,
 }
 
 static TABLE: Core = Core {
@@ -161,6 +165,8 @@ static TABLE: Core = Core {
     hook_add: shortage::hook_add,
     hook_remove: shortage::hook_remove,
     would_fit: shortage::would_fit,
+    export_pages: share::export_pages,
+    export_dma_buf: share::export_dma_buf,
 };
 
 /// Returns the table of a version; null if there is none.

@@ -1,17 +1,17 @@
-//! Memory of pages for other processes: exported as file descriptors, and imported from them.
+//! Memory for other processes and other drivers: exported as file descriptors, and imported from them.
 //!
 //! Simulated devices have their bytes in the memory of one process and share none.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
 use std::ptr;
 
 use millpond_cuda::{Cuda, CudaError, Imported, SharedRun};
 use parking_lot::Mutex;
 
 use super::pond::Pond;
-use super::types::{Page, Pages};
+use super::types::{DmaBuf, Page, Pages, Place};
 use super::{blocks, ponds};
 use crate::boundary::{self, Out};
 use crate::code::{Code, Failure};
@@ -55,6 +55,50 @@ pub(super) unsafe extern "C" fn share(address: *const c_void, sink: *const Pages
         // SAFETY: the caller promises that the function is of the type that the header has.
         unsafe { tell(sink, &run) };
         offset.put(run.offset + (address.addr() as u64 - place.address));
+        Ok(())
+    })
+}
+
+/// Returns the live block that has these bytes in it.
+fn around(address: u64, bytes: u64) -> Result<Place, Failure> {
+    let place = blocks::around(address)?;
+    let rest = place.bytes - (address - place.address);
+    if bytes == 0 || bytes > rest {
+        let text = format!("{bytes} bytes at {address:#x} are named, and the block has {rest} there: name 1 to {rest}");
+        return Err(Failure::bad_argument(text));
+    }
+    Ok(place)
+}
+
+pub(super) unsafe extern "C" fn export_pages(
+    address: *const c_void,
+    bytes: u64,
+    sink: *const Pages,
+    offset: *mut u64,
+) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the pointers are null or valid.
+        let (sink, offset) = unsafe { (sink.as_ref(), Out::required("offset", offset)?) };
+        let sink = sink.ok_or_else(|| Failure::null("sink"))?;
+        let address = address.addr() as u64;
+        let device = around(address, bytes)?.device;
+        let run = cuda(ponds::get(device)?)?.export(address, bytes).map_err(refused)?;
+        // SAFETY: the caller promises that the function is of the type that the header has.
+        unsafe { tell(sink, &run) };
+        offset.put(run.offset);
+        Ok(())
+    })
+}
+
+pub(super) unsafe extern "C" fn export_dma_buf(address: *const c_void, bytes: u64, out: *mut DmaBuf) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the pointer is null or valid.
+        let out = unsafe { Out::required("out", out)? };
+        let address = address.addr() as u64;
+        let device = around(address, bytes)?.device;
+        let made = cuda(ponds::get(device)?)?.export_dma_buf(address, bytes)?;
+        let (bytes, offset) = (made.bytes, made.offset);
+        out.put(DmaBuf { bytes, offset, descriptor: made.descriptor.into_raw_fd(), reserved: 0 });
         Ok(())
     })
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use super::types::{Page, Pages};
+use super::types::{DmaBuf, Page, Pages};
 use crate::boundary;
 use crate::code::{Code, Failure};
 
@@ -15,6 +15,14 @@ fn unsupported() -> i32 {
 }
 
 pub(super) unsafe extern "C" fn share(_address: *const c_void, _sink: *const Pages, _offset: *mut u64) -> i32 {
+    unsupported()
+}
+
+pub(super) unsafe extern "C" fn export_pages(_: *const c_void, _: u64, _: *const Pages, _: *mut u64) -> i32 {
+    unsupported()
+}
+
+pub(super) unsafe extern "C" fn export_dma_buf(_: *const c_void, _: u64, _: *mut DmaBuf) -> i32 {
     unsupported()
 }
 

@@ -190,6 +190,15 @@ pub struct Page {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DmaBuf {
+    pub bytes: u64,
+    pub offset: u64,
+    pub descriptor: i32,
+    pub reserved: i32,
+}
+
+#[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Pages {
     pub user: *mut c_void,

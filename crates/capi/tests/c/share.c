@@ -185,6 +185,33 @@ static void refusals(char *block) {
     OK(core->close_shared(NULL));
 }
 
+/* Parts of a block, and DMA buffers. */
+static void exports(char *block, uint64_t bytes) {
+    millpond_core_dma_buf made = {0, 0, 0, 1};
+    uint64_t whole = share(block), all = count, offset;
+    uint64_t last = pages[count - 1].number;
+    count = 0;
+    OK(core->export_pages(block + bytes - 1, 1, &sink, &offset));
+    CHECK(count == 1 && pages[0].number == last && offset < pages[0].bytes);
+    count = 0;
+    OK(core->export_pages(block, bytes, &sink, &offset));
+    CHECK(count == all && offset == whole);
+    int files = open_files();
+    OK(core->export_dma_buf(block + 12345, bytes - 12345, &made));
+    CHECK(made.descriptor >= 0 && made.reserved == 0 && open_files() == files + 1);
+    CHECK(made.offset < made.bytes && bytes - 12345 <= made.bytes - made.offset);
+    CHECK(((uint64_t)(uintptr_t)block + 12345 - made.offset) % 4096 == 0);
+    CHECK(close(made.descriptor) == 0);
+    FAILS(core->export_pages(block, bytes + 4 * MIB, &sink, &offset), MILLPOND_BAD_ARGUMENT, "bytes at 0x");
+    FAILS(core->export_pages(block, 0, &sink, &offset), MILLPOND_BAD_ARGUMENT, "0 bytes at 0x");
+    FAILS(core->export_pages(block, 1, NULL, &offset), MILLPOND_BAD_ARGUMENT, "`sink`");
+    FAILS(core->export_pages(&offset, 1, &sink, &offset), MILLPOND_NOT_A_BLOCK, "is not the address");
+    FAILS(core->export_dma_buf(block, bytes + 4 * MIB, &made), MILLPOND_BAD_ARGUMENT, "bytes at 0x");
+    FAILS(core->export_dma_buf(block, 1, NULL), MILLPOND_BAD_ARGUMENT, "`out`");
+    FAILS(core->export_dma_buf(&offset, 1, &made), MILLPOND_NOT_A_BLOCK, "is not the address");
+    CHECK(open_files() == files);
+}
+
 static void pages_of(char **argv, int files) {
     /* Pages of their own at home, then half of them together in a window. */
     enum { BLOCKS = 8 };
@@ -207,6 +234,7 @@ static void pages_of(char **argv, int files) {
     share(window);
     CHECK(count > 2);
     in_this_process(window, 90 * MIB);
+    exports(window, 90 * MIB);
     refused |= !in_another_process(argv, window);
     if (refused) {
         fprintf(stderr, "SKIPPED: this system does not let a child have its parent's descriptors\n");
@@ -242,5 +270,14 @@ int main(int argc, char **argv) {
                                                      "simulated device";
     FAILS(core->share(alloc(30 * MIB), &sink, &offset), MILLPOND_UNSUPPORTED, why);
     CHECK(count == 0);
+    char *segment = alloc(3 * MIB);
+    millpond_core_dma_buf made;
+    FAILS(core->export_pages(segment, MIB, &sink, &offset), MILLPOND_UNSUPPORTED, why);
+    if (strcmp(mode, "sim") == 0) {
+        FAILS(core->export_dma_buf(segment, MIB, &made), MILLPOND_UNSUPPORTED, why);
+    } else {
+        OK(core->export_dma_buf(segment, MIB, &made));
+        CHECK(made.offset < 65536 && made.bytes - made.offset >= MIB && close(made.descriptor) == 0);
+    }
     return 0;
 }

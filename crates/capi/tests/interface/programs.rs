@@ -284,6 +284,7 @@ fn the_tables_types_have_the_headers_lengths() {
         ("delta", size_of::<types::Delta>()),
         ("page", size_of::<types::Page>()),
         ("pages", size_of::<types::Pages>()),
+        ("dma_buf", size_of::<types::DmaBuf>()),
         ("v1", size_of::<Core>()),
     ];
     let lengths = lengths.map(|(name, bytes)| (format!("core_{name}"), bytes)).into_iter();
