@@ -16,6 +16,8 @@ import shutil
 import subprocess
 import zipfile
 
+from building import elf, floor
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 
@@ -25,11 +27,13 @@ def _version():
     return re.search(r'^version = "(.*)"$', text, re.MULTILINE).group(1)
 
 
-def _tag():
-    libc, version = platform.libc_ver()
-    if libc != "glibc":
-        raise SystemExit(f"millpond: the wheel is for Linux with glibc, and this is {libc or platform.system()}")
-    return f"py3-none-manylinux_{version.replace('.', '_')}_{platform.machine()}"
+def _tag(contents):
+    """Returns the tag for the oldest glibc that what is in the wheel needs, as the files themselves say."""
+    libc, _ = platform.libc_ver()
+    if libc != "glibc" or platform.machine() != "x86_64":
+        raise SystemExit(f"millpond: the wheel is for Linux with glibc on x86-64, and this is {platform.platform()}")
+    version = floor.glibc(elf.Library(path) for name, path in contents.items() if name.endswith(".so"))
+    return f"py3-none-manylinux_{'_'.join(str(number) for number in version)}_x86_64"
 
 
 def _stage():
@@ -114,7 +118,8 @@ def _metadata(version, licences):
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    version, tag = _version(), _tag()
+    version, contents = _version(), _contents()
+    tag = _tag(contents)
     info = f"millpond-{version}.dist-info"
     licences = _licences()
     texts = {
@@ -132,7 +137,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             records.append(f"{path},sha256={digest},{len(data)}")
 
-        for path, source in _contents().items():
+        for path, source in contents.items():
             put(path, source.read_bytes())
         for path, text in texts.items():
             put(path, text.encode())

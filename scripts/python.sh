@@ -29,7 +29,7 @@ fi
 MILLPOND_STAGE="$(cd "$stage" && pwd)" "$stage/venv/bin/python" -m pip install --quiet --no-index --no-deps \
     --disable-pip-version-check ./python
 export MILLPOND_TEST_DRIVER="$built/libmillpond_cuda_driver.so" MILLPOND_TEST_COMMAND="$target/debug/millpond"
-for name in test_package test_hooks test_record test_shortage test_processes test_sleep; do
+for name in test_building test_package test_hooks test_record test_shortage test_processes test_sleep; do
     "$stage/venv/bin/python" "python/tests/$name.py"
 done
 # The package and its tests as they lie here, and a program that uses the installed package.

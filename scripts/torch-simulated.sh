@@ -15,22 +15,13 @@ shift
 [ "$#" -gt 0 ] || set -- checkpoints.py contexts.py devices.py groups.py sources.py processes.py
 target="$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)"
 stage="$target/torch-simulated" cuda="${CUDA:-/usr/local/cuda/include}" cxx="${CXX:-g++}"
-mkdir -p "$stage/driver" "$stage/stubs"
-read -r torch version < <("$python" -c '
-import importlib.util, pathlib, re
-torch = pathlib.Path(importlib.util.find_spec("torch").origin).parent
-print(torch, re.search(r"__version__ = .(\d+\.\d+\.\d+)", (torch / "version.py").read_text()).group(1))')
-standard=c++17
-case "$version" in 2.1[4-9].*) standard=c++20 ;; esac
+mkdir -p "$stage/driver"
+site="$("$python" -c 'import importlib.util, pathlib
+print(pathlib.Path(importlib.util.find_spec("torch").origin).parents[1])')"
 
 cargo build -p millpond-capi -p millpond-cuda-driver
-for name in libc10 libc10_cuda libtorch_cuda; do
-    echo | "$cxx" -x c++ -shared -fPIC -Wl,-soname,"$name.so" -o "$stage/stubs/$name.so" -
-done
-"$cxx" -std="$standard" -O1 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Wno-unused-parameter \
-    -Icrates/capi/include -isystem "$torch/include" -isystem "$torch/include/torch/csrc/api/include" \
-    -isystem "$cuda" python/shim/shim.cpp -o "$stage/shim.so" -L"$stage/stubs" -Wl,--no-as-needed \
-    -lc10 -lc10_cuda -ltorch_cuda
+PYTHONPATH=python python3 -B -m building.floor link "$stage/floor"
+shim="$(FLOOR="$stage/floor" scripts/shim.sh "$site" "$stage")"
 "$cxx" -std=c++17 -O1 -fPIC -shared -Wall -Wextra -isystem "$cuda" python/tests/simulated/runtime.cpp \
     -o "$stage/runtime.so"
 "$cxx" -std=c++17 -O1 -fPIC -shared -Wall -Wextra -isystem "$cuda" python/tests/simulated/memory.cpp \
@@ -38,7 +29,7 @@ done
 "${CC:-cc}" -std=c11 -O1 -fPIC -shared -Wall -Wextra -Wl,-soname,libcuda.so.1 python/tests/simulated/driver.c \
     -o "$stage/driver/libcuda.so.1"
 
-export PYTHONPATH="$PWD/python" MILLPOND_SHIM="$stage/shim.so" MILLPOND_LIBRARY="$target/debug/libmillpond_capi.so"
+export PYTHONPATH="$PWD/python" MILLPOND_SHIM="$shim" MILLPOND_LIBRARY="$target/debug/libmillpond_capi.so"
 export LD_LIBRARY_PATH="$stage/driver" MILLPOND_TORCH_DEVICE=sim PYTHONDONTWRITEBYTECODE=1
 preload="$stage/memory.so:$stage/runtime.so:$target/debug/libmillpond_cuda_driver.so"
 for test in "$@"; do

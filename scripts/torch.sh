@@ -28,10 +28,12 @@ if [ "$action" = build ]; then
     rm -rf "$folder"
     mkdir -p "$folder"
     python3 -m zipfile -e "$target"/wheel/millpond-*.whl "$folder"
-    read -r -a torches <<<"${TORCHES:?names the unpacked wheels of torch}"
-    "${CXX:-g++}" -std=c++17 -O2 -fPIC -shared -fvisibility=hidden -isystem "${torches[0]}/torch/include" \
-        -isystem "${torches[0]}/torch/include/torch/csrc/api/include" -isystem "${CUDA:-/usr/local/cuda/include}" \
-        python/tests/pairs.cpp -o "$folder/pairs.so" -L"$target/python/stubs" -Wl,--no-as-needed -lc10 -lc10_cuda -s
+    read -r torch _ <<<"${TORCHES:?names the torch that is there first}"
+    [ -d "$torch/torch" ] || torch="$target/python-headers/$torch"
+    "${CXX:-g++}" -std=c++17 -O2 -fPIC -shared -fvisibility=hidden -isystem "$torch/torch/include" \
+        -isystem "$torch/torch/include/torch/csrc/api/include" -isystem "${CUDA:-/usr/local/cuda/include}" \
+        -isystem "$(compgen -G "$torch/nvidia/cu*/include" || true)" python/tests/pairs.cpp -o "$folder/pairs.so" \
+        -L"$target/python-floor" -Wl,--no-as-needed -lc10 -lc10_cuda -s
     if [ -n "${WHEELS:-}" ]; then
         # As little as can be, for it is carried: half of a wheel of CuPy are symbols.
         packages="$(mktemp -d)"

@@ -1,41 +1,52 @@
 #!/usr/bin/env bash
-# Builds the Python package as one wheel: the library, the sources of the shim, and the shim compiled for each version
-# of torch whose headers are there.
+# Builds the Python package as one wheel, for every Python and every Linux with glibc 2.28 or newer: the library, the
+# sources of the shim, and the shim compiled for each release of torch that Millpond serves.
 #   scripts/wheel.sh [FOLDER]          puts the wheel into FOLDER, target/wheel unless it is given
-# TORCHES   folders that have torch/include and torch/version.py, as unpacked wheels and site-packages do, separated by
-#           spaces; without any the wheel has no compiled shim, and compiles it where it is used
-# CUDA      the folder with cuda_runtime_api.h; /usr/local/cuda/include unless it is given
-# Nothing of torch or CUDA is linked: the libraries that a process has loaded already have the symbols.
+# TORCHES   releases of torch in place of all, such as 2.11.0, or folders with torch/include and torch/version.py, as
+#           unpacked wheels and site-packages have them; separated by spaces. If it is empty the wheel has no compiled
+#           shim, and compiles one where it is used
+# CUDA      the folder with cuda_runtime_api.h, in place of that which scripts/shim.sh finds
+# The headers of releases are fetched once, about 25 MB each, and stay in target/python-headers. Fails if something in
+# the wheel needs more than that Linux or that torch has.
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
-target="${CARGO_TARGET_DIR:-$root/target}"
+target="$(mkdir -p "${CARGO_TARGET_DIR:-$root/target}" && cd "${CARGO_TARGET_DIR:-$root/target}" && pwd)"
 out="${1:-$target/wheel}"
-stage="$target/python"
-cuda="${CUDA:-/usr/local/cuda/include}"
-read -r -a torches <<<"${TORCHES:-}"
+stage="$target/python" floor="$target/python-floor"
+building() { PYTHONPATH="$root/python" python3 -B -m "building.$@"; }
+versions=() torches=()
+if [ -n "${TORCHES-every}" ]; then
+    for torch in ${TORCHES:-}; do
+        if [[ "$torch" =~ ^[0-9.]+$ ]]; then versions+=("$torch"); else torches+=("$torch"); fi
+    done
+    if [ "${#torches[@]}" = 0 ] || [ "${#versions[@]}" != 0 ]; then
+        fetched="$(building headers "$target/python-headers" ${versions[@]+"${versions[@]}"})"
+        mapfile -t -O "${#torches[@]}" torches <<<"$fetched"
+    fi
+fi
 
-cargo build --manifest-path "$root/Cargo.toml" --release -p millpond-capi --target-dir "$target"
 rm -rf "$stage"
-mkdir -p "$stage/stubs" "$stage/shims" "$out"
+mkdir -p "$stage/shims" "$out"
+building floor link "$floor"
+# The symbols of the oldest glibc come first, and what it lacks is linked in. The linker is not to leave out the two
+# libraries that are parts of a newer glibc.
+link=("$floor/old.o" "-L$floor" -Wl,--no-as-needed -lpthread -ldl -l:ld-linux-x86-64.so.2)
+cargo rustc --manifest-path "$root/Cargo.toml" --release -p millpond-capi --lib --crate-type cdylib \
+    --target-dir "$target" -- "${link[@]/#/-Clink-arg=}" -Clink-arg=-Wl,-z,defs
 strip -o "$stage/libmillpond.so" "$target/release/libmillpond_capi.so"
 
-# Libraries with the names of torch's and nothing in them: they make the linker write down the names.
-for name in libc10 libc10_cuda libtorch_cuda; do
-    echo | "${CXX:-g++}" -x c++ -shared -fPIC -Wl,-soname,"$name.so" -o "$stage/stubs/$name.so" -
-done
-
+running=()
 for torch in ${torches[@]+"${torches[@]}"}; do
-    version="$(sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" "$torch/torch/version.py")"
-    git="$(sed -n "s/^git_version = '\([0-9a-f]*\)'/\1/p" "$torch/torch/version.py")"
-    standard=c++17
-    case "$version" in 2.1[4-9].*) standard=c++20 ;; esac
-    shim="$stage/shims/$version-${git:0:12}.so"
-    "${CXX:-g++}" -std="$standard" -O2 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Wno-unused-parameter \
-        -I"$root/crates/capi/include" -isystem "$torch/torch/include" \
-        -isystem "$torch/torch/include/torch/csrc/api/include" -isystem "$cuda" "$root/python/shim/shim.cpp" \
-        -o "$shim" -L"$stage/stubs" -Wl,--no-as-needed -lc10 -lc10_cuda -ltorch_cuda -s
-    echo "wheel.sh: $shim"
+    FLOOR="$floor" "$root/scripts/shim.sh" "$torch" "$stage/shims" &
+    running+=("$!")
+    if [ "${#running[@]}" -ge "$(nproc)" ]; then
+        wait "${running[0]}"
+        running=("${running[@]:1}")
+    fi
 done
+for pid in ${running[@]+"${running[@]}"}; do wait "$pid"; done
 
+building floor check "$stage/libmillpond.so"
+rm -f "$out"/millpond-*.whl
 MILLPOND_STAGE="$stage" python3 -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$out" "$root/python"
 ls -l "$out"/*.whl
