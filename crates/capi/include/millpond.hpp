@@ -1,0 +1,176 @@
+/* Millpond as a memory resource of CCCL, for programs in C++ and for RMM from version 26.06 on.
+ *
+ *     millpond::resource pond;                                  // device 0, in the configuration of the process
+ *     void *memory = pond.allocate(stream, 1 << 20);
+ *     ... launch work on the stream ...
+ *     pond.deallocate(stream, memory, 1 << 20);                 // at once: the work need not be over
+ *
+ * and, with RMM, for all that allocates from its current resource:
+ *
+ *     rmm::mr::set_current_device_resource(millpond::basic_resource<rmm::out_of_memory>{});
+ *
+ * The header needs C++17 and CCCL 3.4 or newer, which RMM from 26.06 on and CUDA bring; and libmillpond and CUDA's
+ * runtime when a program is linked. A resource is as long as a pointer, is copied freely, and owns nothing. Its functions
+ * may be called from any thread, as those of millpond.h, which explains streams, threads and `fork`.
+ *
+ * ERRORS. What finds no memory throws OutOfMemory, whose text says what holds the memory. Any other failure throws
+ * millpond::error. The functions that give memory back cannot throw. They print a mistake of the program's, such as a
+ * block that is freed twice, to standard error.
+ *
+ * COSTS. Those of millpond.h: tens of nanoseconds for what the cache has, and for giving it back.
+ */
+#ifndef MILLPOND_HPP
+#define MILLPOND_HPP
+
+#include "millpond.h"
+
+#include <cuda/memory_resource>
+
+#include <cstddef>
+#include <cstdio>
+#include <new>
+#include <stdexcept>
+
+namespace millpond {
+
+/* There is no memory for a request. */
+class out_of_memory : public std::bad_alloc {
+public:
+    explicit out_of_memory(const char *text) : text_(text) {}
+
+    const char *what() const noexcept override {
+        return text_.what();
+    }
+
+private:
+    std::runtime_error text_; /* A text that is copied without an exception. */
+};
+
+/* A call failed, though not for want of memory. */
+class error : public std::runtime_error {
+public:
+    error(millpond_status status, const char *text) : std::runtime_error(text), status_(status) {}
+
+    /* Returns why: MILLPOND_BAD_ARGUMENT and so on. */
+    millpond_status status() const noexcept {
+        return status_;
+    }
+
+private:
+    millpond_status status_;
+};
+
+/* An allocator as a resource: a cuda::mr::resource of device memory.
+ *
+ * OutOfMemory is what is thrown when there is no memory; it is made from a text. RMM's adaptors look for
+ * rmm::out_of_memory. */
+template <class OutOfMemory = out_of_memory>
+class basic_resource {
+public:
+    /* Takes the allocator of a device that the whole process shares, as millpond_shared does. Throws error. */
+    explicit basic_resource(int device = 0, const char *conf = nullptr) {
+        check(millpond_shared(device, conf, &pond_));
+    }
+
+    /* Takes an allocator, such as one of millpond_create. It must outlive the resource and its copies. */
+    explicit basic_resource(millpond_allocator *pond) noexcept : pond_(pond) {}
+
+    /* Returns the allocator, for the functions of millpond.h: limits, statistics, millpond_stream_release. */
+    millpond_allocator *get() const noexcept {
+        return pond_;
+    }
+
+    /* Allocates at least `bytes` bytes for use on a stream, at a multiple of 512, so that `alignment` is at most 512 and
+     * a power of 2. 0 bytes are NULL. Throws OutOfMemory, error, and std::invalid_argument for another alignment. */
+    [[nodiscard]] void *allocate(cuda::stream_ref stream, std::size_t bytes, std::size_t alignment = kAlignment) {
+        if (alignment == 0 || alignment > kMostAlignment || (alignment & (alignment - 1)) != 0) {
+            throw std::invalid_argument("millpond: an alignment is a power of 2 up to 512");
+        }
+        void *memory = nullptr;
+        check(millpond_alloc(pond_, bytes, stream.get(), &memory));
+        return memory;
+    }
+
+    /* Frees what `allocate` returned; NULL does nothing. Work that uses it, on this stream or on that of the allocation,
+     * need not be over. The bytes and the alignment are not looked at. */
+    void deallocate(cuda::stream_ref stream, void *memory, std::size_t, std::size_t = kAlignment) noexcept {
+        if (memory == nullptr) {
+            return;
+        }
+        if (millpond_record_stream(pond_, memory, stream.get()) == MILLPOND_BAD_ARGUMENT) {
+            /* The stream of each thread, cudaStreamPerThread, cannot be waited for later. */
+            wait_for(stream);
+        }
+        give_back(memory);
+    }
+
+    /* Allocates memory that any stream may use at once, and waits for the legacy default stream. The device of the
+     * allocator is the current one. Throws as `allocate` does, and cuda::cuda_error. */
+    [[nodiscard]] void *allocate_sync(std::size_t bytes, std::size_t alignment = kAlignment) {
+        const cuda::stream_ref stream{cudaStream_t{}};
+        void *memory = allocate(stream, bytes, alignment);
+        try {
+            stream.sync();
+        } catch (...) {
+            give_back(memory);
+            throw;
+        }
+        return memory;
+    }
+
+    /* Frees what `allocate_sync` returned. No work uses it any more. */
+    void deallocate_sync(void *memory, std::size_t, std::size_t = kAlignment) noexcept {
+        give_back(memory);
+    }
+
+    /* Returns whether what one allocates may be freed by the other: whether both are the same allocator. */
+    friend bool operator==(const basic_resource &one, const basic_resource &other) noexcept {
+        return one.pond_ == other.pond_;
+    }
+
+    friend bool operator!=(const basic_resource &one, const basic_resource &other) noexcept {
+        return one.pond_ != other.pond_;
+    }
+
+    friend constexpr void get_property(const basic_resource &, cuda::mr::device_accessible) noexcept {}
+
+private:
+    static constexpr std::size_t kAlignment = 256;
+    static constexpr std::size_t kMostAlignment = 512;
+
+    static void check(millpond_status status) {
+        if (status == MILLPOND_OUT_OF_MEMORY) {
+            throw OutOfMemory(millpond_last_error());
+        }
+        if (status != MILLPOND_OK) {
+            throw error(status, millpond_last_error());
+        }
+    }
+
+    static void wait_for(cuda::stream_ref stream) noexcept {
+        try {
+            stream.sync();
+        } catch (const std::exception &caught) {
+            std::fprintf(stderr, "millpond: %s\n", caught.what());
+        }
+    }
+
+    void give_back(void *memory) noexcept {
+        const millpond_status status = millpond_free(pond_, memory);
+        /* A child of `fork` drops what it has inherited. */
+        if (status != MILLPOND_OK && status != MILLPOND_BAD_ALLOCATOR) {
+            std::fprintf(stderr, "millpond: %s\n", millpond_last_error());
+        }
+    }
+
+    millpond_allocator *pond_ = nullptr;
+};
+
+using resource = basic_resource<>;
+
+static_assert(cuda::mr::synchronous_resource_with<resource, cuda::mr::device_accessible>);
+static_assert(cuda::mr::resource_with<resource, cuda::mr::device_accessible>);
+
+} // namespace millpond
+
+#endif
