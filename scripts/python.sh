@@ -4,7 +4,7 @@
 # that has venv it says so and does nothing.
 # MYPY           the command mypy, in place of the one that is fetched
 # TORCH_PYTHON   a Python that has PyTorch (a virtual environment's): the programs of benches/torch run with it on the
-#                processor, in the sizes of a test
+#                processor, in the sizes of a test, with those on other people's libraries that it has
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python="${PYTHON:-python3}"
@@ -29,6 +29,7 @@ fi
 MILLPOND_STAGE="$(cd "$stage" && pwd)" "$stage/venv/bin/python" -m pip install --quiet --no-index --no-deps \
     --disable-pip-version-check ./python
 export MILLPOND_TEST_DRIVER="$built/libmillpond_cuda_driver.so" MILLPOND_TEST_COMMAND="$target/debug/millpond"
+"$stage/venv/bin/python" benches/torch/tests.py
 for name in test_building test_package test_hooks test_record test_shortage test_processes test_sleep; do
     "$stage/venv/bin/python" "python/tests/$name.py"
 done
@@ -52,6 +53,13 @@ if [ -n "${TORCH_PYTHON:-}" ]; then
     "$TORCH_PYTHON" benches/torch/precision.py --device cpu --tiny
     "$TORCH_PYTHON" benches/torch/record_meta.py "$stage/meta" --only bert,moe,detect,segment --steps 1
     "$TORCH_PYTHON" benches/torch/record_meta.py "$stage/meta" --only video,audio,points,diffusion --steps 1 --seed 1
+    # A program whose library is not there says that it is skipped.
+    "$TORCH_PYTHON" benches/torch/libraries.py --device cpu --tiny --together --rounds 1 --steps 2
+    if "$TORCH_PYTHON" -c 'import timm, transformers' 2>/dev/null; then
+        "$TORCH_PYTHON" benches/torch/record_meta.py "$stage/meta" --libraries --only dynamic_cache,timm_distil --steps 1
+    else
+        echo "python.sh: SKIPPED: TORCH_PYTHON has no timm or no transformers: their programs are not recorded" >&2
+    fi
     "$TORCH_PYTHON" benches/torch/ranks.py --device cpu --tiny --together --steps 4
 else
     echo "python.sh: SKIPPED: TORCH_PYTHON names no Python with PyTorch: benches/torch is not tested" >&2

@@ -11,13 +11,15 @@
 # are CuPy, RMM and recordings; what is not installed is skipped. Of the programs, ONLY names some (gpt2,gnn), STEPS is
 # the number of steps, 24 unless set, and ROUNDS how often each allocator runs them, 1 unless set. And where named: own,
 # PyTorch's own tests of its allocator, if TEST_CUDA names test/test_cuda.py of its sources (TEST_EXTRA: a folder with
-# expecttest and psutil), and ranks: DDP, FSDP2 and more on two GPUs, natively and on Millpond. It takes some minutes,
-# and fewer with TOGETHER=1, which runs several programs in a process; STEPS are 30 there, and ONLY names some of them.
-# With one GPU it says that it is skipped, and does not fail.
+# expecttest and psutil), and libraries, programs on other people's libraries (benches/torch/libraries.py), whose
+# allocators take steps in turn: ONLY and STEPS are as above, and PART=1/3 runs a third of them in some six minutes. It
+# finds what WHEELS packed, such as diffusers and trl. And ranks: DDP, FSDP2 and more on two GPUs, natively and on
+# Millpond. It takes some minutes, and fewer with TOGETHER=1, which runs several programs in a process; STEPS are 30
+# there, and ONLY names some of them. With one GPU it says that it is skipped, and does not fail.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,20s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 [ "$#" -ge 2 ] || usage
 action="$1" folder="$2"
 shift 2
@@ -62,13 +64,23 @@ classic() {
         --only training,ipc,record,graph,pool,memory,checkpoints,compile,two_devices
 }
 pairs() { timeout 200 "$python" python/tests/pair_bench.py --rounds 2 --count 100000 --pairs "$folder/pairs.so"; }
-hooks() {
+# Runs a command that finds what the other machine lacks.
+packed() {
     local code=0 packages
     packages="$(mktemp -d)"
     [ ! -f "$folder/packages.tar.xz" ] || tar -C "$packages" -xJf "$folder/packages.tar.xz"
-    PYTHONPATH="$folder:$packages" timeout 200 "$python" python/tests/gpu_hooks.py --out "$results/traces" || code=$?
+    PYTHONPATH="$folder:$packages" "$@" || code=$?
     rm -rf "$packages"
     return "$code"
+}
+hooks() { packed timeout 200 "$python" python/tests/gpu_hooks.py --out "$results/traces"; }
+libraries() {
+    local options=()
+    [ -z "${ONLY:-}" ] || options=(--only "$ONLY")
+    [ -z "${PART:-}" ] || options+=(--part "$PART")
+    [ -z "${STEPS:-}" ] || options+=(--steps "$STEPS")
+    packed timeout 1800 "$python" benches/torch/libraries.py --together --by-turns --rounds "${ROUNDS:-1}" \
+        --out "$results" ${options[@]+"${options[@]}"}
 }
 programs() {
     local only=()

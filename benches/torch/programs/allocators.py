@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+import threading
 
 # The variable and the value that choose each. `control` is the same as `native`: what it takes over that shows how far
 # two processes differ anyway. `millpond` is Millpond as it is, enabled by two lines, and `entry` is the same by a
@@ -71,17 +73,27 @@ def asked(allocator):
     return {key: stats[key] for key in keys}
 
 
-def rows(script, arguments, allocator, limit):
+def rows(script, arguments, allocator, limit, seen=lambda row: None):
     """Runs a script on an allocator in a new process, which prints rows behind ``row``. Returns them, and why there are
-    no more: a text that is empty if it has succeeded."""
+    no more: a text that is empty if it has succeeded. Calls ``seen`` with each row when it comes."""
     command = [sys.executable, script, "--child", allocator, *map(str, arguments)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, env=environment(allocator), timeout=limit)
-        said, why = done.stdout, f"exit code {done.returncode}: {done.stderr[-1500:]}" if done.returncode else ""
-    except subprocess.TimeoutExpired as expired:
-        said, why = expired.stdout or "", f"took more than {limit:.0f} s"
-        said = said.decode() if isinstance(said, bytes) else said
-    return rows_in(said.splitlines()), why
+    found, late = [], threading.Event()
+    with tempfile.TemporaryFile("w+") as errors:
+        with subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment(allocator)) as process:
+            watch = threading.Timer(limit, lambda: (late.set(), process.kill()))
+            watch.start()
+            try:
+                for line in process.stdout:
+                    for row in rows_in([line]):
+                        found.append(row)
+                        seen(row)
+                code = process.wait()
+            finally:
+                watch.cancel()
+        errors.seek(0)
+        why = f"exit code {code}: {errors.read()[-1500:]}" if code else ""
+    return found, f"took more than {limit:.0f} s" if late.is_set() else why
 
 
 def rows_in(lines):

@@ -40,42 +40,44 @@ class Catalogue:
         return "all"
 
 
-def run(catalogue, names, allocators, arguments):
-    """Runs programs on allocators, each in a new process, one after another or by turns. Returns their rows, with one
-    for each that has failed."""
-    options = ["--only", ",".join(names), "--device", arguments.device]
-    options += ["--steps", arguments.steps] * bool(arguments.steps)
-    options += ["--cudnn-attention"] * arguments.cudnn_attention + ["--tiny"] * arguments.tiny
-    limit = arguments.timeout * len(names)
-    found, failed = [], {}
-    if arguments.by_turns:
-        found, failed = turns.play(catalogue.script, options, allocators, limit * len(allocators))
-        tables.show(found)
-    else:
-        for allocator in allocators:
-            mine, failed[allocator] = rows(catalogue.script, options, allocator, limit)
-            tables.show(mine)
-            found += mine
-    for allocator, why in failed.items():
-        found += lost(catalogue, names, allocator, [row for row in found if row["allocator"] == allocator], why,
-                      arguments)
-    return found
+class Comparison:
+    """What was measured so far: it is written whenever there is more, as a machine may not be lent for long enough."""
 
+    def __init__(self, catalogue, arguments):
+        self.catalogue, self.arguments, self.rows = catalogue, arguments, []
 
-def lost(catalogue, names, allocator, mine, why, arguments):
-    """Returns rows for the programs of which a process had to print one, and has not: the first of them has failed,
-    and the others run in a process of their own."""
-    if why:
-        print(f"{allocator}: {why}", file=sys.stderr, flush=True)
-    told = {row["program"] for row in mine}
-    absent = [name for name in names if name not in told]
-    if not absent:
-        return []
-    reason = " ".join(why.split())[-200:] or "the process has ended"
-    row = {"program": absent[0], "allocator": allocator, "failed": reason, "step": 0}
-    tables.show([row])
-    alone = argparse.Namespace(**{**vars(arguments), "by_turns": False})
-    return [row, *(run(catalogue, absent[1:], [allocator], alone) if absent[1:] else [])]
+    def see(self, row):
+        """Keeps a row, and shows it."""
+        self.rows.append(row)
+        print(tables.line(row), flush=True)
+        if self.arguments.out:
+            tables.write(self.catalogue, self.arguments.out, self.rows)
+
+    def run(self, names, allocators, by_turns):
+        """Runs programs on allocators, each in a new process, one after another or by turns."""
+        own = self.arguments
+        options = ["--only", ",".join(names), "--device", own.device]
+        options += ["--steps", own.steps] * bool(own.steps)
+        options += ["--cudnn-attention"] * own.cudnn_attention + ["--tiny"] * own.tiny
+        limit, before, failed = own.timeout * len(names), len(self.rows), {}
+        if by_turns:
+            failed = turns.play(self.catalogue.script, options, allocators, limit * len(allocators), self.see)[1]
+        else:
+            for allocator in allocators:
+                failed[allocator] = rows(self.catalogue.script, options, allocator, limit, self.see)[1]
+        found = self.rows[before:]
+        for allocator, why in failed.items():
+            if why:
+                print(f"{allocator}: {why}", file=sys.stderr, flush=True)
+            mine = [row for row in found if row["allocator"] == allocator]
+            told = {row["program"] for row in mine}
+            left = [name for name in names if name not in told]
+            # A process that has said so of a program may have had to end for that.
+            if left and not (mine and "failed" in mine[-1]):
+                reason = " ".join(why.split())[-200:] or "the process has ended"
+                self.see({"program": left.pop(0), "allocator": allocator, "failed": reason, "step": 0})
+            if left:
+                self.run(left, [allocator], by_turns=False)
 
 
 def parser(catalogue):
@@ -106,15 +108,13 @@ def measured(catalogue, arguments):
     on_cpu = ["native", "control"] if arguments.by_turns else ["native"]
     allocators = arguments.allocators if arguments.device == "cuda" else on_cpu
     groups = [arguments.only] if arguments.together else [[name] for name in arguments.only]
-    found = []
+    comparison = Comparison(catalogue, arguments)
     print(tables.HEAD, flush=True)
     for number in range(arguments.rounds):
         # Each round begins with another allocator, so that none is always the first on a cold device.
         turn = number % len(allocators)
         for names in groups:
-            found += run(catalogue, names, allocators[turn:] + allocators[:turn], arguments)
-            if arguments.out:
-                tables.write(catalogue, arguments.out, found)
+            comparison.run(names, allocators[turn:] + allocators[:turn], arguments.by_turns)
     if arguments.out:
-        print("\n" + tables.write(catalogue, arguments.out, found))
-    return 1 if any("failed" in row for row in found) else 0
+        print("\n" + tables.write(catalogue, arguments.out, comparison.rows))
+    return 1 if any("failed" in row for row in comparison.rows) else 0

@@ -60,18 +60,21 @@ def synchronize():
     torch.cuda.synchronize()
 
 
+def drive(program, setting, steps, end):
+    """Runs the steps of a program, and calls ``end`` with the loss of each. Returns what is still there of the program,
+    to be closed, or ``None``."""
+    if not inspect.isgeneratorfunction(program):
+        return program(setting, steps, end)
+    running = program(setting, steps)
+    for _ in range(steps):
+        end(next(running))
+    return running
+
+
 def run(program, setting, steps, meter):
-    """Runs the steps of a program. Raises ``RuntimeError`` if it ends before."""
+    """Runs and measures the steps of a program, as ``drive``. Raises ``RuntimeError`` if it ends before."""
     meter.begin()
-    running = None
-    if inspect.isgeneratorfunction(program):
-        running = program(setting, steps)
-        for loss in running:
-            meter.end(loss)
-            if len(meter.times) == steps:
-                break
-    else:
-        program(setting, steps, meter.end)
+    running = drive(program, setting, steps, meter.end)
     if len(meter.times) < steps:
         raise RuntimeError(f"ended after {len(meter.times)} of {steps} steps")
     return running

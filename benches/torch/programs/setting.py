@@ -21,8 +21,12 @@ class Setting:
 
     def draw(self, seed):
         """Returns numbers for sizes, by the seed of a program and that of the setting. The seeds of torch, for weights
-        and data, and of Python are set to the same."""
+        and data, of Python and of numpy are set to the same."""
         random.seed(seed + self.seed)
+        with contextlib.suppress(ImportError):
+            import numpy
+
+            numpy.random.seed(seed + self.seed)
         torch.manual_seed(seed + self.seed)
         return random.Random(seed + self.seed)
 

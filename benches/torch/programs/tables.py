@@ -16,11 +16,6 @@ requests | loss |
 LIKE_CONTROL = 4
 
 
-def show(rows):
-    """Prints rows as lines of the table."""
-    print("\n".join(map(line, rows)), flush=True)
-
-
 def later(times):
     """Returns the times of the steps in the second half, in milliseconds."""
     return times[len(times) // 2:]
@@ -72,9 +67,11 @@ def spread(runs):
 
 def sameness(row, natives):
     """Returns how the losses of all steps compare with those of the native runs: ``equal`` to one of them, ``like
-    control``, or ``DIFFERS``, with how far they are apart, and how far native runs are."""
-    runs = row["runs"]
-    nearest = max(min(apart(run, native) for native in natives if native is not run) for run in runs)
+    control``, or ``DIFFERS``, with how far they are apart, and how far native runs are. Nothing is said of a native run
+    that is the only one."""
+    if all(native is run for native in natives for run in row["runs"]):
+        return ""
+    nearest = max(min(apart(run, native) for native in natives if native is not run) for run in row["runs"])
     if nearest == 0:
         return "equal"
     usual = spread(natives)
@@ -108,7 +105,7 @@ def line(row, native=None, natives=()):
     loss = f"{row['loss']:.6f}"
     if "runs" in row and row["allocator"] != "native" and natives:
         loss += f" {sameness(row, natives)}"
-    return "| " + " | ".join([*cells, loss]) + " |"
+    return "| " + " | ".join([*cells, loss.strip()]) + " |"
 
 
 def mean(values):

@@ -36,8 +36,8 @@ def take():
 class Player:
     """A process that runs a script on an allocator."""
 
-    def __init__(self, script, arguments, allocator):
-        self.allocator, self.rows, self.runs = allocator, [], True
+    def __init__(self, script, arguments, allocator, seen):
+        self.allocator, self.rows, self.runs, self.seen = allocator, [], True, seen
         self.errors = tempfile.TemporaryFile("w+")
         command = [sys.executable, script, "--child", allocator, "--turns", *map(str, arguments)]
         self.process = subprocess.Popen(
@@ -56,7 +56,9 @@ class Player:
     def follow(self):
         """Waits until the process is ready for another turn, or has ended. Keeps the rows that it prints."""
         for line in self.process.stdout:
-            self.rows += rows_in([line])
+            for row in rows_in([line]):
+                self.rows.append(row)
+                self.seen(row)
             if line.strip() == READY:
                 return
         self.runs = False
@@ -71,10 +73,11 @@ class Player:
             return f"exit code {code}: {self.errors.read()[-1500:]}" if code else ""
 
 
-def play(script, arguments, allocators, limit):
+def play(script, arguments, allocators, limit, seen=lambda row: None):
     """Runs a script on several allocators, which take steps in turn; each step begins with another one. Returns the
-    rows of all and, by allocator, why it has failed. After ``limit`` seconds all processes are ended."""
-    players = [Player(script, arguments, allocator) for allocator in allocators]
+    rows of all and, by allocator, why it has failed. After ``limit`` seconds all processes are ended. Calls
+    ``seen`` with each row when it comes."""
+    players = [Player(script, arguments, allocator, seen) for allocator in allocators]
     watch = threading.Timer(limit, lambda: [player.process.kill() for player in players])
     watch.start()
     try:
