@@ -215,6 +215,15 @@ impl Meter {
         (short | oversize) && self.refill(side)
     }
 
+    /// Counts blocks in use that have begun, and that have ceased, to be oversize because the limit is another one.
+    /// Returns whether room ran out.
+    pub(crate) fn recount_oversize(&mut self, side: Side, begun: u64, ceased: u64) -> bool {
+        let totals = &mut self.totals[side.index()];
+        totals.oversize_granted += begun as i64;
+        totals.oversize_freed += ceased as i64;
+        self.refill(side)
+    }
+
     /// Counts a block that the program freed. It stays active until its points are reached. Returns whether the shard
     /// has room now that it does not hold.
     #[inline]

@@ -120,9 +120,14 @@ pub struct Divisions(pub [u64; 16]);
 impl Divisions {
     /// Returns the divisions for a size in bytes (not 0).
     pub const fn of(&self, bytes: u64) -> u64 {
+        self.0[Self::slot_of(bytes)]
+    }
+
+    /// Returns the slot that serves a size in bytes (not 0).
+    pub const fn slot_of(bytes: u64) -> usize {
         let log = bytes.ilog2() as usize;
         let slot = log.saturating_sub(20);
-        self.0[if slot > 15 { 15 } else { slot }]
+        if slot > 15 { 15 } else { slot }
     }
 }
 
@@ -140,7 +145,7 @@ pub struct IdleRelease {
     pub in_background: bool,
 }
 
-/// All settings that influence decisions. They are fixed for the life of an allocator.
+/// All settings that influence decisions. Some may [change](Settings::changed_to) while an allocator lives.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
     /// The policy.
@@ -248,6 +253,24 @@ impl Settings {
         self.open_ranges = false;
         self.ties = Ties::Address;
         self
+    }
+
+    /// Returns these settings with those of `to` that an allocator can take over while it lives: sizes, limits, times,
+    /// what is collected and what is held. The policy, `scrub` and what is only for recordings stay: which memory there
+    /// is, and what is known of it, follows from them.
+    pub fn changed_to(&self, to: &Settings) -> Settings {
+        Settings {
+            max_split_bytes: to.max_split_bytes,
+            max_non_split_rounding_bytes: to.max_non_split_rounding_bytes,
+            large_segment_bytes: to.large_segment_bytes,
+            gc_threshold: to.gc_threshold,
+            divisions: to.divisions,
+            memory_fraction: to.memory_fraction,
+            throw_on_oom: to.throw_on_oom,
+            record_stream: to.record_stream,
+            idle: to.idle,
+            ..self.clone()
+        }
     }
 
     /// Returns the settings for memory of the host: `classic` with a slack of an eighth.

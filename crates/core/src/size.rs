@@ -55,15 +55,40 @@ impl Sizes {
     #[inline(always)]
     pub fn want(&self, requested: u64) -> Option<Want> {
         debug_assert_ne!(requested, 0, "an empty request has no block");
+        match &self.divisions {
+            None => self.want_undivided(requested),
+            Some(divisions) => self.want_divided(requested, divisions.of(requested)),
+        }
+    }
+
+    /// Returns the numbers of steps into which octaves are divided, if any is.
+    pub fn divisions(&self) -> Option<Divisions> {
+        self.divisions
+    }
+
+    /// Rounds a request (not 0) to a multiple of 512, whatever the divisions are. Otherwise it is [`want`](Self::want).
+    #[inline(always)]
+    pub fn want_undivided(&self, requested: u64) -> Option<Want> {
         if requested >= REQUEST_BYTES_MAX {
             return None;
         }
-        let rounded = match &self.divisions {
-            None => (requested + QUANTUM - 1) & !(QUANTUM - 1),
-            Some(divisions) => round_to_division(requested, divisions.of(requested)),
-        };
+        Some(self.want_of(requested, (requested + QUANTUM - 1) & !(QUANTUM - 1)))
+    }
+
+    /// Rounds a request (not 0) to one of this number of steps of its octave, whatever the divisions are. Otherwise it
+    /// is [`want`](Self::want).
+    #[inline]
+    pub fn want_divided(&self, requested: u64, divisions: u64) -> Option<Want> {
+        if requested >= REQUEST_BYTES_MAX {
+            return None;
+        }
+        Some(self.want_of(requested, round_to_division(requested, divisions)))
+    }
+
+    #[inline(always)]
+    fn want_of(&self, requested: u64, rounded: u64) -> Want {
         let side = if rounded <= self.small_bytes { Side::Small } else { Side::Large };
-        Some(Want { requested, rounded, side })
+        Want { requested, rounded, side }
     }
 
     /// Returns the size of the segment that a miss takes from the driver, in bytes, as PyTorch's `get_allocation_size`

@@ -31,7 +31,7 @@ pub use keys::names as keys;
 
 use std::time::Duration;
 
-use millpond_core::settings::{Divisions, Growth, Options, Settings};
+use millpond_core::settings::{Choice, Divisions, Growth, Options, Settings};
 use millpond_core::units::MIB;
 
 /// The content of a configuration text.
@@ -39,9 +39,31 @@ use millpond_core::units::MIB;
 pub struct Parsed {
     /// The base options, with the text's values set over them.
     pub options: Options,
-    /// The keys of the text that have no effect here, in the text's order, under their CUDA names. Their values were
-    /// checked nevertheless.
+    /// All keys of the text, in its order, under their CUDA names.
+    pub keys: Vec<&'static str>,
+    /// Those of them that have no effect here. Their values were checked nevertheless.
     pub ignored: Vec<&'static str>,
+    /// Those of these whose value asks for what Millpond does not do. The others are of parts that are PyTorch's alone,
+    /// or ask for what Millpond does anyway.
+    pub unserved: Vec<&'static str>,
+}
+
+impl Parsed {
+    /// Returns the keys of the text that an allocator cannot take over while it lives, and that say something else than
+    /// `base`, on a device with or without virtual memory: see [`Allocator::configure`](crate::Allocator::configure).
+    pub(crate) fn kept(&self, base: &Options, has_virtual_memory: bool) -> Vec<&'static str> {
+        let (to, from) = (&self.options.policy, &base.policy);
+        let differs = |choice: Choice| choice.resolve(has_virtual_memory) != from.resolve(has_virtual_memory);
+        let stays = |key: &&'static str| match *key {
+            "policy" => differs(Choice { policy: to.policy, ..from.clone() }),
+            "expandable_segments" => differs(Choice { expandable_segments: to.expandable_segments, ..from.clone() }),
+            "growth" => differs(Choice { growth: to.growth, ..from.clone() }),
+            "slack" => differs(Choice { slack: to.slack, ..from.clone() }),
+            "scrub" => self.options.rest.scrub != base.rest.scrub,
+            _ => false,
+        };
+        self.keys.iter().copied().filter(stays).collect()
+    }
 }
 
 /// Parses a configuration text on top of the defaults.

@@ -12,6 +12,7 @@ use millpond_core::stats::IdleStats;
 use crate::allocator::Allocator;
 use crate::error::Error;
 use crate::state::{LockedShards, State};
+use crate::sync::Ordering;
 #[cfg(not(loom))]
 use crate::sync::{Arc, Condvar, Mutex};
 
@@ -54,7 +55,7 @@ impl<B: Backend> Drop for Releasing<'_, B> {
 impl<B: Backend> State<B> {
     /// Gives back what nothing has needed for as long as the settings say. Returns the bytes that went back.
     pub(crate) fn release_unneeded(&self, now: Duration) -> Result<u64, Error<B::Error>> {
-        if !self.releases_idle {
+        if !self.releases_idle.load(Ordering::Relaxed) {
             return Ok(0);
         }
         let Some(_running) = self.releasing.try_lock() else { return Ok(0) };
@@ -69,7 +70,7 @@ impl<B: Backend> State<B> {
     /// Waits until a release of idle memory has seen that a capture has begun, and has ended. It ends after the driver
     /// call that it is in.
     pub(crate) fn await_release(&self) {
-        if self.releases_idle {
+        if self.releases_idle.load(Ordering::Relaxed) {
             drop(self.releasing.lock());
         }
     }
@@ -91,6 +92,12 @@ struct Over {
 
 #[cfg(not(loom))]
 impl Background {
+    /// Starts the thread if the settings ask for one.
+    pub(crate) fn of<B: Backend>(state: &Arc<State<B>>) -> Option<Self> {
+        let idle = state.coordinator.lock().settings().idle;
+        idle.after.filter(|_| idle.in_background).map(|after| Self::start(state, after))
+    }
+
     /// Starts the thread, which looks once in this time. Where no thread can be started, memory goes back at polls
     /// alone.
     pub(crate) fn start<B: Backend>(state: &Arc<State<B>>, after: Duration) -> Self {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 use millpond_backend::{Backend, ClassId, Point, Reuse, StreamId};
 use millpond_core::settings::Scrub;
-use millpond_core::{Coordinator, PoolId, Shard, ShardId, Shards, Side, Sizes};
+use millpond_core::{Coordinator, PoolId, Shard, ShardId, Shards, Side};
 
 use crate::activity::Activity;
 use crate::bond::Bonds;
@@ -21,6 +21,7 @@ use crate::lane;
 use crate::pages::Pages;
 use crate::raw::latched::Guard;
 use crate::raw::pointers::{self, OwnerRef};
+use crate::rounding::Rounding;
 #[cfg(not(loom))]
 use crate::sleep::Groups;
 use crate::sources::Sources;
@@ -68,7 +69,7 @@ pub(crate) struct State<B: Backend> {
     pub(crate) class: ClassId,
     /// The number of the device in messages.
     pub(crate) device: u32,
-    pub(crate) sizes: Sizes,
+    pub(crate) sizes: Rounding,
     pub(crate) reuse: Reuse,
     /// The stream that the allocator has set aside for itself, if it is a cache of page-locked memory: the home of all
     /// its memory, on which no work is put.
@@ -85,7 +86,7 @@ pub(crate) struct State<B: Backend> {
     /// The setting that selects the memory to overwrite before it is granted.
     pub(crate) scrub: Scrub,
     /// Whether memory goes back to the driver that nothing has needed for a while.
-    pub(crate) releases_idle: bool,
+    pub(crate) releases_idle: AtomicBool,
     /// Held while it does.
     pub(crate) releasing: Mutex<()>,
     /// Whether garbage collection counts searches.
@@ -139,17 +140,14 @@ pub(crate) struct Handle<B: Backend> {
     pub(crate) state: Arc<State<B>>,
     /// The thread that gives idle memory back, if there is one.
     #[cfg(not(loom))]
-    background: Option<Background>,
+    background: Mutex<Option<Background>>,
 }
 
 impl<B: Backend> Handle<B> {
     pub(crate) fn new(state: State<B>) -> Self {
         let state = Arc::new(state);
         #[cfg(not(loom))]
-        let background = {
-            let idle = state.coordinator.lock().settings().idle;
-            idle.after.filter(|_| idle.in_background).map(|after| Background::start(&state, after))
-        };
+        let background = Mutex::new(Background::of(&state));
         Self {
             state,
             #[cfg(not(loom))]
@@ -158,11 +156,28 @@ impl<B: Backend> Handle<B> {
     }
 }
 
+#[cfg(not(loom))]
+impl<B: Backend> Handle<B> {
+    /// Has the thread that gives idle memory back do so as the settings say now.
+    pub(crate) fn restart_background(&self) {
+        let before = {
+            let mut background = self.background.lock();
+            std::mem::replace(&mut *background, Background::of(&self.state))
+        };
+        // It is waited for without the lock: it may be in a sink that configures the allocator.
+        drop(before);
+    }
+
+    fn end_background(&mut self) {
+        drop(self.background.get_mut().take());
+    }
+}
+
 impl<B: Backend> Drop for Handle<B> {
     fn drop(&mut self) {
         // Afterwards only blocks keep the state alive, and the last of them is dropped by the program.
         #[cfg(not(loom))]
-        drop(self.background.take());
+        self.end_background();
         self.state.tell_of_what_is_left();
         // They may own buffers, which would keep the allocator for ever.
         self.state.hooks.end();
@@ -270,11 +285,11 @@ impl<B: Backend> State<B> {
             backend,
             class,
             device,
-            sizes: coordinator.sizes().clone(),
+            sizes: Rounding::new(coordinator.sizes().clone()),
             direct: !coordinator.settings().policy.caches(),
             ignored: Vec::new(),
             scrub: coordinator.settings().scrub,
-            releases_idle: coordinator.settings().idle.after.is_some(),
+            releases_idle: AtomicBool::new(coordinator.settings().idle.after.is_some()),
             releasing: Mutex::new(()),
             counts_searches: AtomicBool::new(coordinator.counts_searches()),
             searches: CachePadded::new([AtomicU64::new(0), AtomicU64::new(0)]),

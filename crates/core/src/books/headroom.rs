@@ -103,6 +103,18 @@ impl Headroom {
         }
     }
 
+    /// Sets the size from which segments count as oversize. `segments` are the bytes of all plain segments.
+    pub(crate) fn set_oversize(&mut self, bytes: u64, segments: impl Iterator<Item = u64>) {
+        let before = core::mem::replace(&mut self.oversize_bytes, bytes);
+        for segment in segments {
+            match (segment >= before, segment >= bytes) {
+                (false, true) => self.oversize_segments.increase(1),
+                (true, false) => self.oversize_segments.decrease(1),
+                _ => {}
+            }
+        }
+    }
+
     /// Sets every peak to what is there now.
     pub(crate) fn reset_peaks(&mut self) {
         self.reserved.each(Stat::reset_peak);
@@ -118,12 +130,15 @@ impl Headroom {
         (self.allocations, self.releases) = (0, 0);
     }
 
-    /// Verifies that `held`, the bytes in segments and spare pages by side, is what is reserved.
+    /// Verifies that `held`, the bytes in segments and spare pages by side, is what is reserved, and that of the plain
+    /// `segments`, in bytes, those are counted that are oversize.
     ///
     /// # Panics
     ///
     /// If it is not.
-    pub(crate) fn check(&self, held: [u64; 2]) {
+    pub(crate) fn check(&self, held: [u64; 2], segments: &[u64]) {
+        let oversize = segments.iter().filter(|bytes| **bytes >= self.oversize_bytes).count() as u64;
+        assert_eq!(oversize, self.oversize_segments.current, "oversize segments against those counted");
         let reserved = [self.reserved.small_pool.current, self.reserved.large_pool.current];
         assert_eq!(held, reserved, "bytes in segments and spare pages against bytes reserved, by side");
         let sum: u64 = reserved.iter().sum();
@@ -229,7 +244,7 @@ mod tests {
         let mut book = Headroom::new(1000, 50);
         book.gain_segment(Side::Large, 50);
         book.gain_segment(Side::Small, 2);
-        book.check([2, 50]);
+        book.check([2, 50], &[2, 50]);
         let count = (book.reserved.all.current, book.segments.all.current, book.oversize_segments.current);
         assert_eq!(count, (52, 2, 1));
         assert_eq!((book.reserved.all.allocated, book.reserved.all.freed), (52, 0));
@@ -242,7 +257,7 @@ mod tests {
     fn bytes_on_the_wrong_side_are_found() {
         let mut book = Headroom::new(1000, 50);
         book.gain(Side::Large, 50);
-        book.check([50, 0]);
+        book.check([50, 0], &[]);
     }
 
     #[test]

@@ -73,6 +73,13 @@ impl Idle {
         self.state = State::Watching(watch);
     }
 
+    /// Ends the watch whatever its length is, because memory goes back no longer, and returns it if there is one.
+    pub(crate) fn give_up(&mut self) -> Option<Watch> {
+        let State::Watching(watch) = self.state else { return None };
+        self.state = State::Off;
+        Some(watch)
+    }
+
     /// Ends the watch if it has been as long as it should, where the shortest are of this length, and returns it.
     pub(crate) fn take_over(&mut self, now: u64, after: Duration) -> Option<Watch> {
         let State::Watching(watch) = self.state else { return None };

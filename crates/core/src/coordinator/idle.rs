@@ -44,7 +44,18 @@ impl Coordinator {
     /// Notes that a plan of [`idle_release`](Self::idle_release) has ended, which has released this number of bytes.
     pub fn idle_released(&mut self, now: u64, bytes: u64, shards: &mut dyn Shards) {
         self.idle.end(now, bytes, self.reserved_bytes());
-        self.watch(now, shards);
+        if self.settings.idle.after.is_some() {
+            self.watch(now, shards);
+        }
+    }
+
+    /// Ends the watch if memory goes back no longer. A release that is under way goes on.
+    pub(crate) fn end_watch_if_off(&mut self) {
+        if self.settings.idle.after.is_none()
+            && let Some(watch) = self.idle.give_up()
+        {
+            self.close_scope(watch.scope);
+        }
     }
 
     /// Returns what was given back as idle so far.

@@ -4,6 +4,7 @@
 //! plans of requests that missed. It holds no shard: callers lend it access through [`Shards`], one shard at a time, so
 //! that other streams can work while one grows.
 
+mod change;
 mod checkpoint;
 mod groups;
 mod idle;
@@ -362,7 +363,7 @@ impl Coordinator {
         self.settle_all(shards);
         let ledger = self.ledger(shards);
         let mut held = self.pages.spare_bytes_by_side();
-        let (mut mapped, mut by_pool) = (BTreeMap::new(), BTreeMap::new());
+        let (mut mapped, mut by_pool, mut plain) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
         for id in self.shard_ids() {
             shards.with(id, |shard| {
                 shard.check();
@@ -372,11 +373,12 @@ impl Coordinator {
                     held[view.side.index()] += bytes;
                     by_pool.entry(view.pool).or_insert([0; 2])[view.side.index()] += bytes;
                 }
+                plain.extend(shard.plain_segments());
                 let seen = shard.memory.mappings().into_iter();
                 mapped.extend(seen.map(|(place, m)| (place, (m.page, m.bytes, m.role == Role::Home))));
             });
         }
-        self.headroom.check(held);
+        self.headroom.check(held, &plain);
         self.ranges
             .check(self.shard_ids().map(|id| shards.with(id, |shard| shard.memory.segments.range_bytes())).sum());
         self.pools.check(&by_pool);

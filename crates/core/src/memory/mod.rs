@@ -85,6 +85,11 @@ impl Rules {
         }
     }
 
+    /// Takes over the limits that settings set to blocks that are not cut.
+    pub(crate) fn set_limits(&mut self, settings: &Settings) {
+        (self.max_split, self.non_split_rounding) = (settings.max_split(), settings.max_non_split_rounding());
+    }
+
     /// Takes in what is special about the shard's pool.
     pub(crate) fn set_flags(&mut self, flags: PoolFlags) {
         self.splits = self.caches && (self.moves_pages || !flags.no_split);

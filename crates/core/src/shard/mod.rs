@@ -28,7 +28,7 @@ use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
 use crate::memory::{BEHIND_MAX, Memory, Panes, Requester, Rules};
 use crate::meter::{Counter, Meter, ROWS, Row};
 use crate::plant::Plant;
-use crate::settings::Scrub;
+use crate::settings::{Scrub, Settings};
 
 pub use free::{Freed, Retired, Uses};
 pub use grow::Grown;
@@ -132,6 +132,33 @@ impl Shard {
     /// Returns the id of the segment at a slot, if there is one.
     pub fn segment_at(&self, slot: Slot) -> Option<SegmentId> {
         self.memory.segments.get(slot).map(|segment| segment.id)
+    }
+
+    /// Returns the bytes of each segment that is not a range.
+    pub(crate) fn plain_segments(&self) -> impl Iterator<Item = u64> {
+        let plain = self.memory.segments.iter().filter(|(_, segment)| !segment.is_expandable());
+        plain.map(|(_, segment)| segment.bytes)
+    }
+
+    /// Takes over the limits of new settings, by which blocks in use count as oversize. Returns whether room for a peak
+    /// ran out.
+    pub(crate) fn change_limits(&mut self, settings: &Settings) -> bool {
+        let before = self.memory.rules.max_split;
+        self.memory.rules.set_limits(settings);
+        let after = self.memory.rules.max_split;
+        if before == after {
+            return false;
+        }
+        let (mut begun, mut ceased) = ([0; 2], [0; 2]);
+        for (_, block) in self.memory.blocks.iter().filter(|(_, block)| block.state == State::Live) {
+            match (block.size >= before, block.size >= after) {
+                (false, true) => begun[block.side.index()] += 1,
+                (true, false) => ceased[block.side.index()] += 1,
+                _ => {}
+            }
+        }
+        let mut recount = |side: Side| self.meter.recount_oversize(side, begun[side.index()], ceased[side.index()]);
+        Side::BOTH.map(&mut recount).contains(&true)
     }
 
     /// Returns the stream that the shard was opened for. Under `paged` other streams of the pool have blocks there,

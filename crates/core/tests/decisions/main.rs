@@ -1,6 +1,7 @@
 //! The core alone, stepped by hand: what it decides, and that its structures agree with each other.
 
 mod appeals;
+mod changes;
 mod checkpoints;
 mod claims;
 mod contention;

@@ -13,9 +13,20 @@ use super::grammar::{Given, Pair, Value, Word};
 struct Key {
     /// Its names: the CUDA spelling, which messages use, and perhaps the HIP one.
     names: &'static [&'static str],
-    /// Whether it is accepted for compatibility with PyTorch and has no effect here.
-    is_ignored: bool,
+    role: Role,
     set: Set,
+}
+
+/// What a key does here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// It has its effect.
+    Acts,
+    /// It is accepted for compatibility with PyTorch and has no effect here: it belongs to a part that is PyTorch's
+    /// alone, or asks for what is so anyway.
+    Meaningless,
+    /// It is accepted, and asks for what is not done here; with a value, that value alone does.
+    Unserved(Option<&'static str>),
 }
 
 /// What sets a key.
@@ -28,11 +39,15 @@ enum Set {
 type SetWord = fn(&mut Options, Given<'_>) -> Result<(), ConfError>;
 
 const fn key(names: &'static [&'static str], set: SetWord) -> Key {
-    Key { names, is_ignored: false, set: Set::Word(set) }
+    Key { names, role: Role::Acts, set: Set::Word(set) }
 }
 
 const fn ignored(names: &'static [&'static str], set: SetWord) -> Key {
-    Key { names, is_ignored: true, set: Set::Word(set) }
+    Key { names, role: Role::Meaningless, set: Set::Word(set) }
+}
+
+const fn unserved(names: &'static [&'static str], value: Option<&'static str>, set: SetWord) -> Key {
+    Key { names, role: Role::Unserved(value), set: Set::Word(set) }
 }
 
 const LARGE: &str = "large_segment_size_mb";
@@ -43,17 +58,17 @@ const MAX_SPLIT: &str = "max_split_size_mb";
 static KEYS: [Key; 28] = [
     ignored(&["backend"], |_, word| backend(word)),
     key(&["expandable_segments"], |to, word| boolean(word).map(|on| to.policy.expandable_segments = on)),
-    ignored(&["expandable_segments_reserve"], |_, word| reserve(word)),
+    unserved(&["expandable_segments_reserve"], None, |_, word| reserve(word)),
     Key {
         names: &["expandable_segments_reserve_by_class"],
-        is_ignored: true,
+        role: Role::Unserved(None),
         set: Set::Value(|_, key, value| reserve_by_class(key, value)),
     },
     key(&["garbage_collection_threshold"], |to, word| {
         let accepted = "above 0 and below 1; leave the key out to turn it off";
         share(|share| share > 0.0 && share < 1.0, word, accepted).map(|share| to.rest.gc_threshold = share)
     }),
-    ignored(&["graph_capture_record_stream_reuse"], |_, word| boolean(word).map(drop)),
+    unserved(&["graph_capture_record_stream_reuse"], Some("True"), |_, word| boolean(word).map(drop)),
     key(&["growth"], |to, word| {
         one_of(Growth::ALL, Growth::name, word, "`tight` or `balanced`").map(|growth| to.policy.growth = growth)
     }),
@@ -85,12 +100,12 @@ static KEYS: [Key; 28] = [
         let record_stream = one_of(RecordStream::ALL, RecordStream::name, word, "`wait` or `hold`");
         record_stream.map(|record_stream| to.rest.record_stream = record_stream)
     }),
-    key(&["release_idle_after"], |to, word| time(word).map(|after| to.rest.idle.after = Some(after))),
+    key(&["release_idle_after"], |to, word| time_or_off(word).map(|after| to.rest.idle.after = after)),
     key(&["release_idle_in_background"], |to, word| boolean(word).map(|on| to.rest.idle.in_background = on)),
     ignored(&["release_lock_on_cudamalloc", "release_lock_on_hipmalloc"], |_, word| boolean(word).map(drop)),
     Key {
         names: &["roundup_power2_divisions"],
-        is_ignored: false,
+        role: Role::Acts,
         set: Set::Value(|to, key, value| divisions(key, value).map(|all| to.rest.divisions = all)),
     },
     key(&["scrub"], |to, word| {
@@ -116,6 +131,14 @@ impl Key {
         self.names[0]
     }
 
+    /// Returns whether the value asks for what is not done here.
+    fn is_unserved(&self, value: &Value<'_>) -> bool {
+        match (self.role, value) {
+            (Role::Unserved(Some(of)), Value::Word(word)) => word.text == of,
+            (role, _) => role == Role::Unserved(None),
+        }
+    }
+
     fn set(&self, options: &mut Options, value: &Value<'_>) -> Result<(), ConfError> {
         match (&self.set, value) {
             (Set::Value(set), value) => set(options, self.name(), value),
@@ -128,7 +151,7 @@ impl Key {
 /// Sets every pair over `base`.
 pub(super) fn apply(base: Options, pairs: &[Pair<'_>]) -> Result<Parsed, ConfError> {
     let keys = resolve(pairs)?;
-    let mut parsed = Parsed { options: base, ignored: Vec::new() };
+    let mut parsed = Parsed { options: base, keys: Vec::new(), ignored: Vec::new(), unserved: Vec::new() };
     // Other keys are checked against the large segment size, so it is set first, wherever it is in the text.
     for first in [true, false] {
         for (key, pair) in keys.iter().zip(pairs) {
@@ -138,7 +161,11 @@ pub(super) fn apply(base: Options, pairs: &[Pair<'_>]) -> Result<Parsed, ConfErr
         }
     }
     check_inherited(&parsed.options, &keys, pairs)?;
-    parsed.ignored = keys.iter().filter(|key| key.is_ignored).map(|key| key.name()).collect();
+    for (key, pair) in keys.iter().zip(pairs) {
+        parsed.keys.push(key.name());
+        parsed.ignored.extend((key.role != Role::Acts).then_some(key.name()));
+        parsed.unserved.extend(key.is_unserved(&pair.value).then_some(key.name()));
+    }
     Ok(parsed)
 }
 
@@ -238,9 +265,12 @@ pub(super) fn share(accepts: impl Fn(f64) -> bool, word: Given<'_>, accepted: &'
     if accepts(share) { Ok(share) } else { Err(refused(word, accepted)) }
 }
 
-/// Reads a time: a whole number and its unit.
-fn time(word: Given<'_>) -> Result<Duration, ConfError> {
-    const ACCEPTED: &str = "more than 0, with the unit ms, s or min, such as 30s";
+/// Reads a time: a whole number and its unit. `off` is none.
+fn time_or_off(word: Given<'_>) -> Result<Option<Duration>, ConfError> {
+    const ACCEPTED: &str = "more than 0, with the unit ms, s or min, such as 30s; or off";
+    if word.text == "off" {
+        return Ok(None);
+    }
     let digits = word.text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = word.text.split_at(digits);
     let milliseconds = match unit {
@@ -250,7 +280,7 @@ fn time(word: Given<'_>) -> Result<Duration, ConfError> {
         _ => return Err(refused(word, ACCEPTED)),
     };
     match whole(Given { text: number, ..word })?.checked_mul(milliseconds) {
-        Some(time @ 1..) => Ok(Duration::from_millis(time)),
+        Some(time @ 1..) => Ok(Some(Duration::from_millis(time))),
         _ => Err(refused(word, ACCEPTED)),
     }
 }

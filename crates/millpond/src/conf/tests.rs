@@ -1,6 +1,6 @@
 //! Tests of the grammar, key by key, and of the way back to text.
 
-use millpond_core::settings::{Choice, PolicyName, RecordStream, Scrub};
+use millpond_core::settings::{PolicyName, RecordStream, Scrub};
 
 use super::error::ConfErrorKind as Kind;
 use super::*;
@@ -58,6 +58,10 @@ fn keys_without_an_effect_are_listed_in_order() {
     assert_eq!(parsed.ignored.len(), 12);
     assert_eq!(&parsed.ignored[..2], ["backend", "release_lock_on_cudamalloc"]);
     assert_eq!(parsed.ignored[11], "expandable_segments_reserve_by_class");
+    assert_eq!(parsed.keys, parsed.ignored);
+    assert_eq!(parsed.unserved, [&["graph_capture_record_stream_reuse"], &parsed.ignored[10..]].concat());
+    let parsed = parse_over(Options::default(), "slack:1,graph_capture_record_stream_reuse:False").unwrap();
+    assert_eq!((parsed.keys.len(), parsed.ignored.len(), parsed.unserved.len()), (2, 1, 0), "it is so anyway");
 }
 
 #[test]
@@ -149,6 +153,7 @@ fn written_options_parse_back() {
         "release_idle_after:90s,keep_idle_mb:7,release_idle_in_background:True",
         "release_idle_after:1500ms",
         "release_idle_after:2min",
+        "release_idle_after:off",
         "slack:0.125",
         "max_split_size_mb:64,garbage_collection_threshold:0.8",
         "roundup_power2_divisions:4",

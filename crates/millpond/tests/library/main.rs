@@ -4,6 +4,7 @@ mod addresses;
 mod advice;
 mod captures;
 mod checkpoints;
+mod configure;
 mod devices;
 mod ends;
 mod growth;
