@@ -480,6 +480,21 @@ typedef struct millpond_core_v1 {
      * a device without DMA buffers, and for bytes in several pages where the driver takes one at a time; DRIVER, for
      * example without file descriptors left. */
     millpond_status (*export_dma_buf)(const void *address, uint64_t bytes, millpond_core_dma_buf *out);
+
+    /* ---- Settings: lists of keys are separated by commas, and are ended with millpond_string_free ---- */
+
+    /* Returns all keys that a configuration may name. Locks: nothing. Errors: BAD_ARGUMENT. */
+    millpond_status (*keys)(char **out);
+    /* Returns the keys of the configuration that ask for what Millpond does not do: "" if there are none. Locks and errors:
+     * as `configuration`. */
+    millpond_status (*unserved)(char **out);
+    /* Changes settings of all devices from the next request on, in the grammar of `configure`: of those in use, and of
+     * those that are used later. What the text does not name stays. Memory that is reserved stays, too. `*kept` gets the
+     * keys that stay as they were because a device is in use, where that makes a difference: `policy`, `growth`, `slack`,
+     * `scrub` and `expandable_segments`. `*unserved` gets those of the text that ask for what Millpond does not do. All
+     * others act, or are meaningless here. Locks: the devices in use, for a moment; their streams, one after the other.
+     * Errors: BAD_ARGUMENT for a mistake in the text. */
+    millpond_status (*reconfigure)(const char *conf, char **kept, char **unserved);
 } millpond_core_v1;
 
 /* Returns the table of a version, or NULL if the library does not have it. It is valid as long as the library is loaded.

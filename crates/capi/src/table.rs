@@ -19,6 +19,7 @@ pub(crate) mod pond;
 pub(crate) mod ponds;
 mod pools;
 mod record;
+mod settings;
 #[cfg(unix)]
 mod share;
 #[cfg(not(unix))]
@@ -104,6 +105,9 @@ pub struct Core {
     pub would_fit: unsafe extern "C" fn(i32, *mut c_void, u64, *mut CFit) -> i32,
     pub export_pages: unsafe extern "C" fn(*const c_void, u64, *const Pages, *mut u64) -> i32,
     pub export_dma_buf: unsafe extern "C" fn(*const c_void, u64, *mut DmaBuf) -> i32,
+    pub keys: unsafe extern "C" fn(*mut *mut c_char) -> i32,
+    pub unserved: unsafe extern "C" fn(*mut *mut c_char) -> i32,
+    pub reconfigure: unsafe extern "C" fn(*const c_char, *mut *mut c_char, *mut *mut c_char) -> i32,
 }
 
 static TABLE: Core = Core {
@@ -167,6 +171,9 @@ static TABLE: Core = Core {
     would_fit: shortage::would_fit,
     export_pages: share::export_pages,
     export_dma_buf: share::export_dma_buf,
+    keys: settings::keys,
+    unserved: settings::unserved,
+    reconfigure: settings::reconfigure,
 };
 
 /// Returns the table of a version; null if there is none.

@@ -1,7 +1,7 @@
 //! The allocators by device, made at the first use of each, and what applies to those that are made later.
 
 use millpond::ENVIRONMENT;
-use millpond::conf;
+use millpond::conf::{self, ConfError, Parsed};
 use millpond::settings::Options;
 use parking_lot::{Mutex, MutexGuard};
 
@@ -12,12 +12,14 @@ use crate::devices::{DEVICES, is_simulated, place};
 use crate::fork;
 use crate::watch;
 
-/// What allocators are made with. Held by a thread that makes one. Once there is one, the configuration stays as it is.
-static PLAN: Mutex<Plan> = Mutex::new(Plan { conf: None, fractions: [None; DEVICES] });
+/// What allocators are made with. Held by a thread that makes one. Once there is one, only some settings change.
+static PLAN: Mutex<Plan> = Mutex::new(Plan { conf: None, first: None, fractions: [None; DEVICES] });
 
 struct Plan {
     /// The configuration; `None` for that of the environment.
     conf: Option<String>,
+    /// That of the first device, as it began.
+    first: Option<String>,
     /// The shares of memory that were set.
     fractions: [Option<f64>; DEVICES],
 }
@@ -64,6 +66,7 @@ fn make(place: usize, conf: Option<&str>) -> Result<&'static Pond, Failure> {
     }
     let conf = plan.text()?;
     let pond = Pond::open(place as u32, &conf, is_simulated()?)?;
+    plan.first.get_or_insert_with(|| conf.clone());
     plan.conf = Some(conf);
     if let Some(fraction) = plan.fractions[place] {
         on!(&pond, of => of.served.allocator.set_memory_fraction(fraction));
@@ -78,15 +81,17 @@ impl Plan {
         Ok(self.conf.clone().or_else(|| Some(environment()?.1)).unwrap_or_default())
     }
 
-    /// Sets the configuration. Once a device is in use, it must be that which the device has.
+    /// Sets the configuration. Once a device is in use, it must be that which the device has, or began with.
     fn configure(&mut self, conf: Option<&str>) -> Result<(), Failure> {
         let asked = options(conf)?;
         if !opened::any() {
             self.conf = conf.map(str::to_owned);
-        } else if asked != options(self.conf.as_deref())? {
+            return Ok(());
+        }
+        let first = self.first.as_deref().unwrap_or_default();
+        if asked != options(self.conf.as_deref())? && asked != options(Some(first))? {
             return Err(Failure::bad_argument(format!(
-                "a device is in use already, with the configuration that it began with: `{}`",
-                self.text()?
+                "a device is in use already, with the configuration that it began with: `{first}`"
             )));
         }
         Ok(())
@@ -104,14 +109,56 @@ pub(super) fn configuration() -> Result<String, Failure> {
     Ok(conf::write(&options(plan()?.conf.as_deref())?))
 }
 
-/// Parses a configuration, or that of the environment.
-fn options(conf: Option<&str>) -> Result<Options, Failure> {
-    let fault = |name: &str, error| Failure::bad_argument(format!("{name}{error}"));
-    if let Some(text) = conf {
-        return conf::parse(text).map_err(|error| fault("", error));
+/// Returns the keys of the configuration that ask for what Millpond does not do.
+pub(super) fn unserved() -> Result<Vec<&'static str>, Failure> {
+    Ok(parsed(plan()?.conf.as_deref())?.unserved)
+}
+
+/// What keys had no effect, by the reason.
+#[derive(Default)]
+pub(super) struct Reconfigured {
+    pub(super) kept: Vec<&'static str>,
+    pub(super) unserved: Vec<&'static str>,
+}
+
+/// Changes settings of the allocators that there are, and of those that are made later. While there are none, every key
+/// has its effect.
+pub(super) fn reconfigure(text: &str) -> Result<Reconfigured, Failure> {
+    let mut plan = plan()?;
+    let base = options(plan.conf.as_deref())?;
+    let Parsed { options: wished, keys, unserved, .. } =
+        conf::parse_over(base.clone(), text).map_err(|error| fault("", &error))?;
+    let mut done = Reconfigured { kept: Vec::new(), unserved };
+    for pond in opened::all() {
+        // The allocators agree in what they take over, so that none refuses what the others have taken.
+        let of_pond = on!(pond, of => of.served.allocator.configure(text)).map_err(|error| fault("", &error))?;
+        done.kept.extend(of_pond.kept.into_iter().filter(|key| !done.kept.contains(key)).collect::<Vec<_>>());
     }
-    let Some((name, text)) = environment() else { return Ok(Options::default()) };
-    conf::parse(&text).map_err(|error| fault(&format!("in the environment variable {name}: "), error))
+    let is_used = opened::any();
+    let options = if is_used { Options { rest: base.rest.changed_to(&wished.rest), ..base } } else { wished };
+    plan.conf = Some(conf::write(&options));
+    if keys.contains(&"per_process_memory_fraction") {
+        plan.fractions = [None; DEVICES];
+    }
+    Ok(done)
+}
+
+fn fault(place: &str, error: &ConfError) -> Failure {
+    Failure::bad_argument(format!("{place}{error}"))
+}
+
+/// Parses a configuration, or that of the environment.
+fn parsed(conf: Option<&str>) -> Result<Parsed, Failure> {
+    let parse = |text: &str| conf::parse_over(Options::default(), text);
+    if let Some(text) = conf {
+        return parse(text).map_err(|error| fault("", &error));
+    }
+    let (name, text) = environment().unwrap_or_default();
+    parse(&text).map_err(|error| fault(&format!("in the environment variable {name}: "), &error))
+}
+
+fn options(conf: Option<&str>) -> Result<Options, Failure> {
+    Ok(parsed(conf)?.options)
 }
 
 /// Returns the environment variable that configures, and its text.

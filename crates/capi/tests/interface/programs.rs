@@ -211,7 +211,7 @@ fn torch() {
 
 #[test]
 fn the_table() {
-    for name in ["core", "devices", "pages", "shared"] {
+    for name in ["core", "devices", "pages", "settings", "shared"] {
         let program = watched(name, name);
         for (mut command, device) in [(on_sim(&program), "sim"), (on_cuda(&program), "cuda")] {
             run(command.env("MILLPOND_TORCH_DEVICE", device));
