@@ -3,16 +3,16 @@
 # simulated device. For what torch does with memory alone.
 #   scripts/torch-simulated.sh PYTHON [TEST...]      the interpreter of an environment that has torch
 # CUDA      the folder with cuda_runtime_api.h; /usr/local/cuda/include unless it is given
-# The tests are scripts of python/tests that take --conf: checkpoints.py, contexts.py, devices.py, groups.py, sources.py
-# and processes.py unless named. Each runs under every policy, and contexts.py on PyTorch's own allocator, too. In
-# processes.py tensors have bytes: it runs under policies with pages, on the simulated driver of CUDA, and against
-# processes with PyTorch's own allocator.
+# The tests are scripts of python/tests that take --conf: checkpoints.py, contexts.py, devices.py, groups.py,
+# settings.py, sources.py and processes.py unless named. Each runs under every policy, and contexts.py on PyTorch's own
+# allocator, too. In processes.py tensors have bytes: it runs under policies with pages, on the simulated driver of
+# CUDA, and against processes with PyTorch's own allocator.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [ "$#" -ge 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 python="$1"
 shift
-[ "$#" -gt 0 ] || set -- checkpoints.py contexts.py devices.py groups.py sources.py processes.py
+[ "$#" -gt 0 ] || set -- checkpoints.py contexts.py devices.py groups.py settings.py sources.py processes.py
 target="$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)"
 stage="$target/torch-simulated" cuda="${CUDA:-/usr/local/cuda/include}" cxx="${CXX:-g++}"
 mkdir -p "$stage/driver"

@@ -17,6 +17,9 @@ from millpond._library import Error
 # The minor versions of torch 2 that the source is known to fit.
 FIRST, LAST = 11, 15
 
+# What a shim calls with the text of a warning.
+WARN = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+
 _FOLDER = pathlib.Path(__file__).parent / "shim"
 
 
@@ -97,4 +100,6 @@ def load(torch: ModuleType) -> ctypes.CDLL:
     shim.millpond_shim_present.restype = None
     shim.millpond_shim_group.argtypes = [ctypes.c_char_p]
     shim.millpond_shim_group.restype = None
+    shim.millpond_shim_warn.argtypes = [WARN]
+    shim.millpond_shim_warn.restype = None
     return shim

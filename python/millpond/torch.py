@@ -13,6 +13,7 @@ import json
 import os
 import operator
 import pathlib
+import re
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -48,6 +49,9 @@ _TOO_LATE = (
     "`import torch` itself"
 )
 
+_NO_EFFECT = "millpond: the allocator setting {} has no effect"
+_PINNED = re.compile(r"(pinned_\w+)\s*:\s*(\w+)")
+
 _SAVER = (
     "millpond: torch_memory_saver's hooks are loaded. They see no memory, because Millpond does not call cudaMalloc for "
     "its pages, so pause() would free nothing. Take its library out of LD_PRELOAD, and import the module with the same "
@@ -65,7 +69,8 @@ def enable(conf: str | None = None) -> None:
     nothing.
 
     Raises ``Error``, and changes nothing, if torch is missing or of a version that is not served, if the configuration has
-    a mistake, or if CUDA memory is in use already. Warns if torch_memory_saver's hooks are loaded: they see no memory.
+    a mistake, or if CUDA memory is in use already. Warns if torch_memory_saver's hooks are loaded: they see no memory; and
+    of keys that ask for what Millpond does not do. ``torch._C._accelerator_setAllocatorSettings`` changes settings later.
     """
     global _asked, _loaded
     with _lock:
@@ -89,12 +94,34 @@ def enable(conf: str | None = None) -> None:
             # PyTorch's switch for memory checkers: nothing is cached.
             chosen = "policy:direct"
         _library.configure(chosen)
+        unserved = [key for key in _library.text("unserved").split(",") if key]
         reason = ctypes.create_string_buffer(4000)
         if shim.millpond_shim_install(_library.address(), reason, len(reason)) != 0:
             raise Error(f"millpond: {reason.value.decode()}")
+        shim.millpond_shim_warn(_warn)
         _asked, _loaded = conf, shim
+    for key in unserved:
+        warnings.warn(f"{_NO_EFFECT.format(key)}: it asks for what Millpond does not do", RuntimeWarning, stacklevel=2)
+    _hand_on(torch, os.environ.get("MILLPOND_CONF", "") if conf is None else conf)
     if _has_saver():
         warnings.warn(_SAVER, RuntimeWarning, stacklevel=2)
+
+
+@_shim.WARN
+def _warn(text: bytes) -> None:
+    """Warns of what the shim has found, where Python has called torch."""
+    warnings.warn(text.decode(), RuntimeWarning, stacklevel=2)
+
+
+def _hand_on(torch: Any, conf: str) -> None:
+    """Hands the settings of pinned memory to PyTorch, which has an allocator of its own for it, and reads its own variables
+    alone."""
+    for key, value in _PINNED.findall(conf):
+        try:
+            torch._C._accelerator_setAllocatorSettings(f"{key}:{value}")
+        except (RuntimeError, ValueError) as error:
+            text = f"{_NO_EFFECT.format(key)}: it is of PyTorch's pinned memory, and PyTorch does not take it: {error}"
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def _has_saver() -> bool:

@@ -3,6 +3,7 @@
 
 #include "checkpoints.hpp"
 #include "groups.hpp"
+#include "settings.hpp"
 #include "sources.hpp"
 #include "uncached.hpp"
 

@@ -57,6 +57,11 @@ EXPORT void millpond_shim_group(const char* name) {
   group_name = name;
 }
 
+// Has a function called with the text of each warning, on the thread that causes it.
+EXPORT void millpond_shim_warn(void (*told)(const char*)) {
+  warn.store(told);
+}
+
 // Puts Millpond in the place of PyTorch's allocator. Returns 0, or 1 with the reason in `out`: nothing has changed then.
 EXPORT int millpond_shim_install(const void* table, char* out, size_t room) {
   try {
@@ -66,10 +71,12 @@ EXPORT int millpond_shim_install(const void* table, char* out, size_t room) {
     TORCH_CHECK(installed == nullptr, "Millpond is installed already");
     core = given;
     check(core->lend(&host));
+    const auto own = own_keys();
     auto* allocator = new std::shared_ptr<CUDAAllocator>(std::make_shared<Millpond>());
     torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(*allocator);
     c10::SetAllocator(c10::kCUDA, allocator->get(), 1);
     installed = allocator;
+    Config::registerDeviceConfigParserHook(&settings_changed, own);
     return 0;
   } catch (const c10::Error& error) {
     put_text(out, room, error.what_without_backtrace());

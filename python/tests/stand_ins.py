@@ -26,6 +26,12 @@ class cuda:
     current_stream = staticmethod(lambda device: cuda.stream)
     class device:
         def __init__(self, idx): self.idx = idx
+class _C:
+    told = []
+    @staticmethod
+    def _accelerator_setAllocatorSettings(text):
+        _C.told.append(text)
+        if "catch_all" in text: raise ValueError("Unrecognized key")
 class device:
     def __init__(self, text):
         self.type, _, number = text.partition(":")
@@ -90,11 +96,13 @@ def new_stream():
 """
 
 SHIM = """
+#include <stdlib.h>
 #include <string.h>
 const char *millpond_shim_torch(void) { return "2.11.0"; }
 int millpond_shim_in_use(void) { return 0; }
 void millpond_shim_present(char *out, size_t room) { strncpy(out, "native", room); }
 int millpond_shim_install(const void *table, char *out, size_t room) { return 0; }
+void millpond_shim_warn(void (*told)(const char *)) { if (getenv("SHIM_WARNS")) told(getenv("SHIM_WARNS")); }
 static _Thread_local char group[100];
 void millpond_shim_group(const char *name) { strncpy(group, name, sizeof group - 1); }
 const char *group_of_this_thread(void) { return group; }

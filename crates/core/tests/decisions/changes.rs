@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use millpond_core::settings::{Divisions, IdleRelease, Policy, Settings, Ties};
+use millpond_core::settings::{Divisions, IdleRelease, Policy, RecordStream, Settings, Ties};
 use millpond_core::{PoolId, Step};
 use millpond_trace::Random;
 
@@ -86,6 +86,7 @@ fn drawn(random: &mut Random, policy: Policy) -> Settings {
         divisions: Divisions([random.pick(&[0, 0, 4]); 16]),
         memory_fraction: random.pick(&[1.0, 0.25]),
         throw_on_oom: random.one_in(3),
+        record_stream: random.pick(&RecordStream::ALL),
         idle: IdleRelease { after: random.one_in(2).then_some(Duration::from_nanos(5)), ..IdleRelease::default() },
         ..Settings::default()
     }
@@ -95,6 +96,9 @@ fn drawn(random: &mut Random, policy: Policy) -> Settings {
 fn step(device: &mut Device, random: &mut Random, held: &mut Vec<Held>, tick: u64) -> bool {
     if held.len() > 12 || (!held.is_empty() && random.one_in(2)) {
         let at = random.index(held.len());
+        if random.one_in(3) {
+            device.record(held[at], 1);
+        }
         device.free(held.swap_remove(at), tick);
         return false;
     }

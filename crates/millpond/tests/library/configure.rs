@@ -187,8 +187,9 @@ fn every_key_acts_or_is_named() {
         ("pinned_use_cuda_host_register:True", false),
         ("release_lock_on_cudamalloc:True", false),
     ];
-    let mut seen: Vec<&str> =
-        rows().iter().chain(&more_rows()).map(|(text, ..)| text.split(':').next().unwrap()).collect();
+    // What `record_stream` does is in `held.rs`.
+    let mut seen = vec!["record_stream"];
+    seen.extend(rows().iter().chain(&more_rows()).map(|(text, ..)| text.split(':').next().unwrap()));
     for (text, is_kept) in named {
         let key = text.split(':').next().unwrap();
         // `growth` says nothing under `classic`, and segments say nothing under `paged`.
@@ -262,7 +263,7 @@ fn the_limit_changes_with_its_own_key_alone() {
 fn pair(random: &mut Random) -> (&'static str, String) {
     let mib = |random: &mut Random| format!("{}", 32 + random.below(100));
     let flag = |random: &mut Random| random.pick(&["True", "False"]).to_string();
-    match random.below(10) {
+    match random.below(11) {
         0 => ("max_split_size_mb", mib(random)),
         1 => ("max_non_split_rounding_mb", mib(random)),
         2 => ("large_segment_size_mb", format!("{}", 11 + random.below(21))),
@@ -272,6 +273,7 @@ fn pair(random: &mut Random) -> (&'static str, String) {
         6 => ("throw_on_cudamalloc_oom", flag(random)),
         7 => ("release_idle_after", random.pick(&["off", "20s", "5min"]).into()),
         8 => ("keep_idle_mb", mib(random)),
+        9 => ("record_stream", random.pick(&["wait", "hold"]).into()),
         _ => ("release_idle_in_background", flag(random)),
     }
 }

@@ -62,6 +62,25 @@ fn its_own_stream_gets_a_block_back_once_the_other_is_done() {
     }
 }
 
+/// What is freed from then on is held, and no longer once it is turned off. What is held stays so.
+#[test]
+fn it_is_turned_on_and_off_while_the_allocator_serves() {
+    let scene = scene("policy:paged", 1 << 30, Closing::Backend);
+    let held = |scene: &Scene| scene.allocator.ledger().waiting_bytes;
+    scene.used_elsewhere(MIB);
+    assert_eq!(held(&scene), 0);
+    assert!(scene.allocator.configure("record_stream:hold").unwrap().kept.is_empty());
+    scene.used_elsewhere(2 * MIB);
+    assert_eq!(held(&scene), 2 * MIB);
+    assert!(scene.allocator.configure("record_stream:wait").unwrap().kept.is_empty());
+    scene.used_elsewhere(3 * MIB);
+    assert_eq!(held(&scene), 2 * MIB);
+    scene.finish_the_other();
+    scene.allocator.poll().unwrap();
+    scene.allocator.check();
+    assert_eq!(held(&scene), 0);
+}
+
 /// It counts as active and waiting until then. If nothing else is left, a request waits on the host, and gets memory
 /// that nothing uses any more.
 #[test]
