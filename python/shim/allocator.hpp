@@ -91,8 +91,9 @@ class Millpond final : public CUDAAllocator {
     check(core->base_of(address, &segment));
     TORCH_CHECK(
         segment.is_expandable == 0,
-        "millpond: memory of pages has no base that other processes or libraries could use. Use policy:classic, as in "
-        "millpond.torch.enable(\"policy:classic\")");
+        "millpond: memory of pages is no allocation of the driver's, so cudaIpcGetMemHandle does not take it, as with "
+        "PyTorch's expandable segments. millpond.torch.export_pages and export_dma_buf give it to other processes and other "
+        "drivers; or use policy:classic, as in millpond.torch.enable(\"policy:classic\")");
     if (bytes != nullptr) {
       *bytes = segment.bytes;
     }
@@ -473,7 +474,35 @@ class Millpond final : public CUDAAllocator {
   // Events of segments are told by the core while there is anyone to tell.
   static void update() {
     update_watched();
-    core->trace(watch.is_recording || !watch.trackers.empty() ? 1 : 0);
+    const bool is_told = watch.is_recording || !watch.trackers.empty();
+    core->trace(is_told ? 1 : 0);
+    if (is_told) {
+      find_pools();
+    }
+  }
+
+  // Notes the pools of the segments that there are. Those that come are told with theirs. The caller holds the lock.
+  static void find_pools() {
+    watch.pools.clear();
+    for (int device = 0; device < devices(); ++device) {
+      for (const auto& segment : segments_of(device, nullptr)) {
+        if (!segment.is_expandable && is_private(segment.owner_private_pool_id)) {
+          watch.pools[segment.address] = segment.owner_private_pool_id;
+        }
+      }
+    }
+  }
+
+  // Allocates in a private pool.
+  C10_NOINLINE static millpond_core_block take_in(
+      const millpond_core_pool& pool,
+      DeviceIndex device,
+      cudaStream_t stream,
+      size_t bytes) {
+    pool_in_use = {pool.first, pool.second};
+    const millpond_core_block block = core->alloc(device, stream, bytes, &pool);
+    pool_in_use = {0, 0};
+    return block;
   }
 
   C10_ALWAYS_INLINE static millpond_core_block take(DeviceIndex device, cudaStream_t stream, size_t bytes) {
@@ -483,7 +512,8 @@ class Millpond final : public CUDAAllocator {
     if (C10_UNLIKELY(bytes >= kTooLarge)) {
       throw_too_large();
     }
-    const millpond_core_block block = core->alloc(device, stream, bytes, is_routed ? &pool : nullptr);
+    const millpond_core_block block =
+        is_routed ? take_in(pool, device, stream, bytes) : core->alloc(device, stream, bytes, nullptr);
     if (C10_UNLIKELY(block.address == nullptr)) {
       throw_failed(device, block);
     }

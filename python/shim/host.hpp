@@ -36,7 +36,7 @@ void host_event(const millpond_core_event* event) noexcept {
         event->address,
         event->bytes,
         event->stream,
-        {0, 0},
+        pool_of_event(action, event->address),
         std::move(context));
   } catch (...) {
     keep_exception();

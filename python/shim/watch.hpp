@@ -29,6 +29,8 @@ struct Watch {
   std::unordered_map<uintptr_t, Note> notes;
   // By its first address.
   std::map<uintptr_t, Taken> taken;
+  // The private pools of segments, by their addresses. The segments of the default pool are not here.
+  std::unordered_map<uintptr_t, MempoolId_t> pools;
   std::map<int, History> histories;
   size_t most_entries = 1;
   bool is_recording = false;
@@ -46,6 +48,9 @@ Watch& watch = *new Watch;
 
 // Whether an allocation and a free have anything to tell: a recorder, a tracker, or a note that is left.
 std::atomic<bool> is_watched{false};
+
+// The private pool in which this thread allocates just now.
+thread_local MempoolId_t pool_in_use{0, 0};
 
 thread_local std::vector<std::string> compile_contexts;
 thread_local std::string user_metadata;
@@ -139,6 +144,28 @@ void note_taken(size_t address, size_t bytes, const std::shared_ptr<GatheredCont
   if (watch.is_recording) {
     watch.taken[address] = Taken{bytes, context};
   }
+}
+
+bool is_private(const MempoolId_t& pool) {
+  return pool.first != 0 || pool.second != 0;
+}
+
+// Returns the pool of memory of which an event tells. NCCL registers the segments of a pool as they come, and ends the
+// registration as they go: torch.distributed asks each event for its pool. The caller holds the lock.
+MempoolId_t pool_of_event(TraceEntry::Action action, size_t address) {
+  MempoolId_t pool = pool_in_use;
+  if (action == TraceEntry::SEGMENT_ALLOC && is_private(pool)) {
+    watch.pools[address] = pool;
+  } else if (action == TraceEntry::SEGMENT_ALLOC || action == TraceEntry::SEGMENT_FREE) {
+    pool = {0, 0};
+    if (auto known = watch.pools.find(address); known != watch.pools.end()) {
+      pool = action == TraceEntry::SEGMENT_FREE ? known->second : pool;
+      watch.pools.erase(known);
+    }
+  } else if (action == TraceEntry::SEGMENT_UNMAP) {
+    pool = {0, 0};
+  }
+  return pool;
 }
 
 // Returns the frames of whoever took the memory at an address, and forgets those of all memory that goes back with it.
