@@ -15,7 +15,7 @@ import unittest
 from libraries import PROGRAMS
 from programs import tables
 from programs.allocators import rows
-from programs.compare import Catalogue, Comparison
+from programs.compare import Catalogue, Comparison, counts
 from programs.measure import Meter, drive
 
 # A script as a child sees it: what it prints depends on its allocator.
@@ -125,6 +125,12 @@ class Processes(unittest.TestCase):
             said = [one for one in found if one[1] == "expandable"]
             self.assertEqual([one[2] for one in said], [None, "no memory", None])
             self.assertEqual([one[0] for one in said], ["a", "b", "c"])
+
+    def test_only_programs_on_native_and_millpond_have_to_finish(self):
+        failed = {"program": "a", "failed": "late", "step": 1}
+        for allocator, wanted in (("async", False), ("expandable", False), ("native", True), ("millpond", True)):
+            self.assertEqual(counts({**failed, "allocator": allocator}), wanted, allocator)
+        self.assertFalse(counts({"program": "a", "allocator": "millpond", "skipped": "trl is not installed"}))
 
     def test_a_process_that_takes_too_long_is_ended(self):
         with tempfile.TemporaryDirectory() as folder:

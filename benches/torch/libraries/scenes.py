@@ -18,8 +18,9 @@ def rcnn(setting, count):
         {"min_size": (480, 512, 544, 576, 608, 640), "max_size": 960},
         {"min_size": (32,), "max_size": 48, "rpn_post_nms_top_n_train": 8, "box_batch_size_per_image": 8})
     with setting.building():
+        # Weights are random, so that normalisation may not be frozen.
         backbone = resnet_fpn_backbone(backbone_name=setting.pick("resnet50", "resnet18"), weights=None,
-                                       trainable_layers=5)
+                                       trainable_layers=5, norm_layer=torch.nn.BatchNorm2d)
         network = MaskRCNN(backbone, setting.pick(91, 5), **sizes)
     network.train()
     optimiser = torch.optim.SGD(network.parameters(), lr=0.002, momentum=0.9)

@@ -100,7 +100,8 @@ def parser(catalogue):
 
 
 def measured(catalogue, arguments):
-    """Measures what the command line asks for. Returns the exit code: 1 if a program did not finish somewhere."""
+    """Measures what the command line asks for. Returns the exit code: 1 if a program did not finish natively or on
+    Millpond."""
     if arguments.steps == 1 or arguments.steps < 0 or arguments.rounds < 1:
         raise SystemExit("there are at least 2 steps and 1 round")
     if arguments.child:
@@ -117,4 +118,10 @@ def measured(catalogue, arguments):
             comparison.run(names, allocators[turn:] + allocators[:turn], arguments.by_turns)
     if arguments.out:
         print("\n" + tables.write(catalogue, arguments.out, comparison.rows))
-    return 1 if any("failed" in row for row in comparison.rows) else 0
+    return 1 if any(counts(row) for row in comparison.rows) else 0
+
+
+def counts(row):
+    """Returns whether a program failed where it has to finish. That it does not on other allocators of PyTorch, which
+    lack some abilities, is a result."""
+    return "failed" in row and row["allocator"] not in ("expandable", "async")
