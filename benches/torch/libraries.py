@@ -19,7 +19,7 @@ of CUDA graphs or their own, whose free memory the rest cannot use, and for all 
 --part 1/3 runs the first of three parts of the programs, of about the same length: ten minutes do not suffice for all.
 With --together the libraries are imported once for each allocator, which takes longer than most programs.
 --out FOLDER, or the variable OUT, gets libraries.json and libraries.md, or libraries-1-3.json of a part, and so on.
---merge FILE... writes the tables of several such files: of parts, of rounds, or of both.
+--merge FILE... writes the tables of several such files, of parts, of rounds or of both, to merged.md beside the first.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def part(text):
 def merged(catalogue, files):
     """Returns the tables of the rows in several files, and writes them beside the first."""
     rows = [row for file in files for row in json.loads(file.read_text())]
-    catalogue.file = "libraries-merged"
+    catalogue.file = "merged"
     return tables.write(catalogue, files[0].parent, rows)
 
 

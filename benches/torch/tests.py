@@ -99,8 +99,8 @@ class Tables(unittest.TestCase):
     def test_a_program_that_failed_once_has_failed(self):
         failed = {"program": "a", "allocator": "native", "failed": "late", "step": 1}
         self.assertIn("NOT FINISHED", self.write([row("a", "native"), failed, row("a", "native")])[2])
-        skipped = {"program": "a", "allocator": "native", "skipped": "trl is not installed"}
-        self.assertIn("SKIPPED: trl is not installed", self.write([skipped])[2])
+        skipped = {"program": "a", "allocator": "native", "skipped": "not installed: trl"}
+        self.assertIn("SKIPPED: not installed: trl", self.write([skipped])[2])
 
 
 class Processes(unittest.TestCase):
@@ -130,7 +130,7 @@ class Processes(unittest.TestCase):
         failed = {"program": "a", "failed": "late", "step": 1}
         for allocator, wanted in (("async", False), ("expandable", False), ("native", True), ("millpond", True)):
             self.assertEqual(counts({**failed, "allocator": allocator}), wanted, allocator)
-        self.assertFalse(counts({"program": "a", "allocator": "millpond", "skipped": "trl is not installed"}))
+        self.assertFalse(counts({"program": "a", "allocator": "millpond", "skipped": "not installed: trl"}))
 
     def test_a_process_that_takes_too_long_is_ended(self):
         with tempfile.TemporaryDirectory() as folder:

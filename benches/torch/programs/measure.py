@@ -128,7 +128,7 @@ def child(catalogue, arguments):
         row = {"program": name, "allocator": arguments.child}
         absent = missing(catalogue.needs(name))
         if absent:
-            tell({**row, "skipped": f"{absent} is not installed"})
+            tell({**row, "skipped": f"not installed: {absent}"})
             continue
         setting, steps = Setting(arguments.device, arguments.tiny), catalogue.steps(name, arguments)
         meter = Meter(arguments.child, setting, steps, int(steps * catalogue.settled), turn)
