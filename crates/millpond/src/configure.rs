@@ -29,8 +29,9 @@ impl<B: Backend> Allocator<B> {
     /// These keys act: `max_split_size_mb`, `max_non_split_rounding_mb`, `large_segment_size_mb`,
     /// `roundup_power2_divisions`, `garbage_collection_threshold`, `per_process_memory_fraction`,
     /// `throw_on_cudamalloc_oom`, `record_stream`, `release_idle_after`, `keep_idle_mb` and
-    /// `release_idle_in_background`. A key cannot be removed: give the value that turns it off where it has one. Nothing
-    /// moves, and nothing is released for it: memory that is reserved stays, and a limit applies to what comes after it.
+    /// `release_idle_in_background`. A key cannot be removed: give the value that turns it off where it has one.
+    /// Nothing moves, and nothing is released for it: memory that is reserved stays, and a limit applies to what comes
+    /// after it.
     ///
     /// `policy`, `growth`, `slack`, `expandable_segments` and `scrub` stay as they were at
     /// [`build`](crate::Builder::build), and are returned in [`kept`](Configured::kept) if that makes a difference.

@@ -214,7 +214,7 @@ fn what_makes_no_difference_is_not_named() {
     for (start, text) in [
         ("policy:paged", "expandable_segments:True"),
         ("policy:paged", "expandable_segments:False,policy:auto,growth:balanced,slack:0.05,scrub:off"),
-        ("policy:classic", "growth:tight,policy:classic,expandable_segments:False,record_stream:hold"),
+        ("policy:classic", "growth:tight,policy:classic,expandable_segments:False"),
         ("policy:classic,expandable_segments:True", "expandable_segments:True,slack:1"),
         ("policy:direct", "expandable_segments:True,slack:1"),
     ] {
