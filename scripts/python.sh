@@ -30,7 +30,8 @@ MILLPOND_STAGE="$(cd "$stage" && pwd)" "$stage/venv/bin/python" -m pip install -
     --disable-pip-version-check ./python
 export MILLPOND_TEST_DRIVER="$built/libmillpond_cuda_driver.so" MILLPOND_TEST_COMMAND="$target/debug/millpond"
 "$stage/venv/bin/python" benches/torch/tests.py
-for name in test_building test_package test_hooks test_record test_settings test_shortage test_processes test_sleep; do
+for name in test_building test_package test_doctor test_hooks test_record test_settings test_shortage test_processes \
+    test_sleep; do
     "$stage/venv/bin/python" "python/tests/$name.py"
 done
 # The package and its tests as they lie here, and a program that uses the installed package.

@@ -201,8 +201,8 @@ def main(arguments: list[str]) -> int | str | None:
         except Exception as error:
             return (
                 f"headers.py: the headers of torch {version} cannot be fetched: {type(error).__name__}: {error}\n"
-                f"Unpack what is needed by hand, and name the folder in TORCHES. nvidia-cuda-runtime and nvidia-cuda-crt are of\n"
-                f"the CUDA that this torch is for:\n"
+                f"Unpack what is needed by hand, and name the folder in TORCHES. The last two packages are to be of the CUDA\n"
+                f"that this torch is for:\n"
                 f"  pip download --no-deps --dest wheels torch=={version}\n"
                 f"  unzip -q wheels/torch-{version}-*.whl 'torch/include/*' torch/version.py 'torch/lib/libc10*' \\\n"
                 f"      torch/lib/libtorch_python.so -d {version}\n"

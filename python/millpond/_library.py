@@ -8,6 +8,9 @@ from typing import Any
 
 ABI = 1
 
+# The variables that may have the configuration: the first that is set counts.
+CONF_VARIABLES = ("MILLPOND_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+
 
 class Error(RuntimeError):
     """A mistake that Millpond has found, or something that it needs and that is missing."""

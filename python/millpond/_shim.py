@@ -79,16 +79,21 @@ def _compiled(torch: ModuleType, version: str, why: str) -> str:
         ) from error
 
 
+def found(torch: ModuleType) -> str | None:
+    """Returns the path of the shim that this torch gets, if it is compiled: what MILLPOND_SHIM names, or the package's own."""
+    named = os.environ.get("MILLPOND_SHIM") or _prebuilt(torch, release(torch))
+    return None if named is None else str(named)
+
+
 def load(torch: ModuleType) -> ctypes.CDLL:
     """Returns the shim for this torch, loaded. Raises ``Error`` if there is none."""
     version = release(torch)
-    named = os.environ.get("MILLPOND_SHIM")
-    path: str | pathlib.Path | None = named or _prebuilt(torch, version)
+    path = found(torch)
     if path is None:
         why = f"the package has no shim for torch {torch.__version__} (commit {str(torch.version.git_version)[:12]})"
         path = _compiled(torch, version, why)
     try:
-        shim = ctypes.CDLL(str(path))
+        shim = ctypes.CDLL(path)
     except OSError as error:
         raise Error(f"millpond: the shim does not load into torch {torch.__version__}: {error}") from error
     shim.millpond_shim_torch.restype = ctypes.c_char_p

@@ -89,11 +89,7 @@ def enable(conf: str | None = None) -> None:
         shim.millpond_shim_present(present, len(present))
         if present.value not in (b"native", b"cudaMallocAsync"):
             raise Error(f"millpond: PyTorch's allocator was replaced by another one: {present.value.decode()}")
-        chosen = conf
-        if conf is None and os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING", "0") not in ("", "0"):
-            # PyTorch's switch for memory checkers: nothing is cached.
-            chosen = "policy:direct"
-        _library.configure(chosen)
+        _library.configure(_chosen(conf))
         unserved = [key for key in _library.text("unserved").split(",") if key]
         reason = ctypes.create_string_buffer(4000)
         if shim.millpond_shim_install(_library.address(), reason, len(reason)) != 0:
@@ -122,6 +118,14 @@ def _hand_on(torch: Any, conf: str) -> None:
         except (RuntimeError, ValueError) as error:
             text = f"{_NO_EFFECT.format(key)}: it is of PyTorch's pinned memory, and PyTorch does not take it: {error}"
             warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+def _chosen(conf: str | None) -> str | None:
+    """Returns the configuration to set; ``None`` for that of the environment."""
+    if conf is None and os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING", "0") not in ("", "0"):
+        # PyTorch's switch for memory checkers: nothing is cached.
+        return "policy:direct"
+    return conf
 
 
 def _has_saver() -> bool:

@@ -20,7 +20,8 @@ PYTHON = pathlib.Path(floor.__file__).resolve().parents[1]
 # In glibc 2.34 these moved into another library, with new versions. Nothing in C++ here is older than its GCC.
 NEW = "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <sys/stat.h>\n" \
       "void *use(struct stat64 *out) { stat64(\"/\", out); return dlsym(0, \"x\"); }\n"
-PLUS = "#include <sstream>\nstd::string use(int *p) { std::ostringstream out; out << *new int[*p]; return std::move(out).str(); }\n"
+PLUS = "#include <sstream>\n" \
+       "std::string use(int *p) { std::ostringstream out; out << *new int[*p]; return std::move(out).str(); }\n"
 
 
 def run(module: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -54,7 +55,7 @@ class Floor(unittest.TestCase):
         self.assertIn(("dlsym", "GLIBC_2.2.5"), [(symbol.name, symbol.version) for symbol in old.symbols])
         self.assertEqual(floor.glibc([old]), (2, 28))
         # It works here, too.
-        code = f"import ctypes; use = ctypes.CDLL({str(old.path)!r}).use; use(ctypes.create_string_buffer(500)); print('yes')"
+        code = f"import ctypes; ctypes.CDLL({str(old.path)!r}).use(ctypes.create_string_buffer(500)); print('yes')"
         self.assertEqual(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout, "yes\n")
 
     def test_the_archive_of_libstdcxx_fills_in_what_an_old_one_lacks(self) -> None:
@@ -160,7 +161,8 @@ class Headers(unittest.TestCase):
     def test_only_parts_of_a_wheel_are_fetched(self) -> None:
         index = Index(self.wheel())
         found, fetched = self.fetch(index)
-        self.assertEqual(found, {"torch/include/c10/a.h": b"int a;", "torch/lib/libc10.so": b"elf", "torch/version.py": b"x = 1"})
+        wanted = {"torch/include/c10/a.h": b"int a;", "torch/lib/libc10.so": b"elf", "torch/version.py": b"x = 1"}
+        self.assertEqual(found, wanted)
         self.assertEqual(fetched, index.sent)
         self.assertLess(fetched, 200_000)
 

@@ -117,6 +117,14 @@ const char *millpond_last_error(void);
  * text twice, is undefined, as with free(). */
 void millpond_string_free(char *text);
 
+/* Returns the CUDA devices of this machine as JSON, without opening any: "driver" is the newest version of CUDA that
+ * the driver knows, such as "13.0", and each entry of "devices" has "ordinal", the number in "cuda:0", "name",
+ * "total_bytes", "compute", such as "9.0", and "virtual_memory", which policy:paged needs. Further keys may be added.
+ * `*out` is ended with millpond_string_free. The first call of a process loads the driver: hundreds of milliseconds.
+ *
+ * Errors: NO_DEVICE if there is no driver, or none that will do; BAD_ARGUMENT, DRIVER. */
+millpond_status millpond_devices_json(char **out);
+
 /* ---- Allocators ------------------------------------------------------------------------------------------------- */
 
 /* Creates an allocator for the memory of a device.

@@ -10,6 +10,9 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use millpond_cuda::Cuda;
+use serde_json::json;
+
 use crate::boundary::{self, Out};
 use crate::code::Failure;
 use crate::handles::{self, handle_of, pointer_of};
@@ -63,6 +66,28 @@ pub extern "C" fn millpond_last_error() -> *const c_char {
 pub unsafe extern "C" fn millpond_string_free(text: *mut c_char) {
     // SAFETY: the caller promises that the text came from this library and was not ended before.
     unsafe { boundary::end_text(text) };
+}
+
+/// Returns the CUDA devices of this machine.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_devices_json(out: *mut *mut c_char) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the pointer is null or valid.
+        let out = unsafe { Out::required("out", out)? };
+        let (major, minor) = Cuda::driver_version()?;
+        let devices = Cuda::devices()?.into_iter().map(|info| {
+            json!({
+                "ordinal": info.ordinal,
+                "name": info.name,
+                "total_bytes": info.total_bytes,
+                "compute": format!("{}.{}", info.compute.0, info.compute.1),
+                "virtual_memory": info.virtual_memory,
+            })
+        });
+        let found = json!({ "driver": format!("{major}.{minor}"), "devices": devices.collect::<Vec<_>>() });
+        out.put(boundary::give_text(&found.to_string()));
+        Ok(())
+    })
 }
 
 /// Creates an allocator.

@@ -8,6 +8,23 @@ static void versions(void) {
     millpond_string_free(NULL);
 }
 
+/* On the stand-in for the driver there are two devices. Elsewhere there may be any, or no driver. */
+static void devices(int is_stand_in) {
+    char *json = NULL;
+    FAILS(millpond_devices_json(NULL), MILLPOND_BAD_ARGUMENT, "out");
+    millpond_status status = millpond_devices_json(&json);
+    if (is_stand_in) {
+        OK(status);
+        CHECK(strstr(json, "\"driver\":\"") != NULL && strstr(json, "\"virtual_memory\":true") != NULL);
+        CHECK(strstr(json, "\"ordinal\":0") != NULL && strstr(json, "\"ordinal\":1") != NULL);
+        CHECK(strstr(json, "\"name\":\"Millpond CUDA simulator 1\"") != NULL);
+        CHECK(strstr(json, "\"total_bytes\":") != NULL && strstr(json, "\"compute\":\"") != NULL);
+    } else {
+        CHECK(status == MILLPOND_OK ? json != NULL : json == NULL && strstr(millpond_last_error(), "driver") != NULL);
+    }
+    millpond_string_free(json);
+}
+
 static void blocks(millpond_allocator *pond) {
     void *small, *large, *nothing = &small, *start;
     uint64_t bytes;
@@ -184,6 +201,7 @@ int main(int argc, char **argv) {
     const char *device = test_device(argc, argv);
     const char *confs[] = {"", "policy:paged", "policy:classic", "policy:direct", "policy:paged,growth:tight", NULL};
     versions();
+    devices(argc >= 3);
     for (size_t i = 0; i < sizeof confs / sizeof *confs; i++) {
         millpond_allocator *pond;
         uint64_t live = 99;
