@@ -94,7 +94,7 @@ def enable(conf: str | None = None) -> None:
         reason = ctypes.create_string_buffer(4000)
         if shim.millpond_shim_install(_library.address(), reason, len(reason)) != 0:
             raise Error(f"millpond: {reason.value.decode()}")
-        shim.millpond_shim_warn(_warn)
+        shim.millpond_shim_warn(_WARN)
         _asked, _loaded = conf, shim
     for key in unserved:
         warnings.warn(f"{_NO_EFFECT.format(key)}: it asks for what Millpond does not do", RuntimeWarning, stacklevel=2)
@@ -103,10 +103,13 @@ def enable(conf: str | None = None) -> None:
         warnings.warn(_SAVER, RuntimeWarning, stacklevel=2)
 
 
-@_shim.WARN
 def _warn(text: bytes) -> None:
     """Warns of what the shim has found, where Python has called torch."""
     warnings.warn(text.decode(), RuntimeWarning, stacklevel=2)
+
+
+# The shim keeps its address, so it lives as long as the process.
+_WARN = _shim.WARN(_warn)
 
 
 def _hand_on(torch: Any, conf: str) -> None:
