@@ -6,16 +6,18 @@
 #                                                   and of what they need, where the other machine lacks them
 #   scripts/torch.sh run FOLDER RESULTS [PART...]   runs it there, in the repository; RESULTS gets a file for each part
 #                                                   and errors.txt
-# Parts: suite native classic pairs hooks programs precision largest, all of them unless named. Fails if a part does,
-# after the others have run. `native` shows what PyTorch's own allocator does there; its failures do not count. `hooks`
-# are CuPy, RMM and recordings; what is not installed is skipped. Of the programs, ONLY names some (gpt2,gnn), STEPS is
-# the number of steps, 24 unless set, and ROUNDS how often each allocator runs them, 1 unless set. And where named: own,
-# PyTorch's own tests of its allocator, if TEST_CUDA names test/test_cuda.py of its sources (TEST_EXTRA: a folder with
-# expecttest and psutil), and libraries, programs on other people's libraries (benches/torch/libraries.py), whose
-# allocators take steps in turn: ONLY and STEPS are as above, and PART=1/3 runs a third of them in some six minutes. It
-# finds what WHEELS packed, such as diffusers and trl. And ranks: DDP, FSDP2 and more on two GPUs, natively and on
-# Millpond. It takes some minutes, and fewer with TOGETHER=1, which runs several programs in a process; STEPS are 30
-# there, and ONLY names some of them. With one GPU it says that it is skipped, and does not fail.
+# Parts: suite native classic pairs hooks joint programs precision largest, all of them unless named. Fails if a part
+# does, after the others have run. `native` shows what PyTorch's own allocator does there; its failures do not count.
+# `hooks` are CuPy, RMM and recordings, and `joint` is one program of PyTorch, CuPy and RMM, which fails if it reserves
+# more than GOAL times what is live, where that is set; what is not installed is skipped. Of the programs, ONLY names
+# some (gpt2,gnn), STEPS is the number of steps, 24 unless set, and ROUNDS how often each allocator runs them, 1 unless
+# set. And where named: own, PyTorch's own tests of its allocator, if TEST_CUDA names test/test_cuda.py of its sources
+# (TEST_EXTRA: a folder with expecttest and psutil), and libraries, programs on other people's libraries
+# (benches/torch/libraries.py), whose allocators take steps in turn: ONLY and STEPS are as above, and PART=1/3 runs a
+# third of them in some six minutes. It finds what WHEELS packed, such as diffusers and trl. And ranks: DDP, FSDP2 and
+# more on two GPUs, natively and on Millpond. It takes some minutes, and fewer with TOGETHER=1, which runs several
+# programs in a process; STEPS are 30 there, and ONLY names some of them. With one GPU it says that it is skipped, and
+# does not fail.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -74,6 +76,12 @@ packed() {
     return "$code"
 }
 hooks() { packed timeout 200 "$python" python/tests/gpu_hooks.py --out "$results/traces"; }
+joint() {
+    local code=0
+    packed timeout 300 "$python" benches/torch/joint.py --goal "${GOAL:-0}" || code=$?
+    [ "$code" != 77 ] || { echo "torch.sh: SKIPPED: joint takes CuPy and RMM"; code=0; }
+    return "$code"
+}
 libraries() {
     local options=()
     [ -z "${ONLY:-}" ] || options=(--only "$ONLY")
@@ -106,7 +114,7 @@ own() {
 }
 
 status=0
-[ "$#" -gt 0 ] || set -- suite native classic pairs hooks programs precision largest
+[ "$#" -gt 0 ] || set -- suite native classic pairs hooks joint programs precision largest
 for part in "$@"; do
     began="$SECONDS"
     echo "== $part"

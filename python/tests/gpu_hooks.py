@@ -1,6 +1,7 @@
-"""CuPy, RMM and recordings on a machine with a GPU, each in a process of its own. A package that is missing is skipped.
+"""CuPy, RMM, both with PyTorch, and recordings on a machine with a GPU, each in a process of its own. A package that is
+missing is skipped.
 
-    python python/tests/gpu_hooks.py [--only cupy,rmm,record] [--out FOLDER]
+    python python/tests/gpu_hooks.py [--only cupy,rmm,joint,record] [--out FOLDER]
 
 With --out the traces of `record` stay in that folder. Prints a line for each check, and fails if one does.
 """
@@ -101,6 +102,54 @@ def check_rmm(_: str) -> None:
     hook.disable()
 
 
+def check_joint(_: str) -> None:
+    """PyTorch, CuPy and RMM have one pool: what one frees the others get, on the same stream and on others."""
+    import cupy
+    import numpy
+    import rmm
+    import torch
+    from rmm.pylibrmm.stream import Stream
+
+    import millpond.cupy
+    import millpond.rmm
+    import millpond.torch
+
+    millpond.cupy.enable()
+    millpond.rmm.enable()
+    # CuPy has used the device before PyTorch is enabled.
+    first = cupy.zeros(1 << 20, dtype=cupy.uint8)
+    millpond.torch.enable()
+    size = 40 << 20
+    tensor = torch.zeros(size, dtype=torch.uint8, device="cuda")
+    address = tensor.data_ptr()
+    del tensor
+    array = cupy.zeros(size, dtype=cupy.uint8)
+    assert array.data.ptr == address, "PyTorch's memory serves CuPy"
+    del array
+    buffer = rmm.DeviceBuffer(size=size)
+    assert buffer.ptr == address, "CuPy's memory serves RMM, on the same stream"
+    del buffer
+    for figures in (millpond.cupy.stats(), millpond.rmm.stats(), torch.cuda.memory_stats()):
+        assert figures["allocated_bytes.all.current"] == first.nbytes, figures["allocated_bytes.all.current"]
+
+    side, other = torch.cuda.Stream(), Stream()
+    for turn in range(200):
+        with torch.cuda.stream(side):
+            ones = torch.full((1 << 20,), turn % 250, dtype=torch.uint8, device="cuda")
+            twin = ones.clone()
+        del ones
+        host = numpy.full(1 << 20, (turn + 1) % 250, dtype=numpy.uint8)
+        buffer = rmm.DeviceBuffer.to_device(host.tobytes(), stream=other)
+        with cupy.cuda.ExternalStream(side.cuda_stream):
+            array = cupy.asarray(host)
+        side.synchronize()
+        assert int(twin[0]) == turn % 250 and bool((twin == twin[0]).all()), f"turn {turn}: PyTorch's bytes"
+        assert (array.get() == host).all(), f"turn {turn}: CuPy's bytes"
+        assert buffer.copy_to_host(stream=other).tobytes() == host.tobytes(), f"turn {turn}: RMM's bytes"
+        del array, buffer, twin
+    tell_peak(millpond.torch.stats(0))
+
+
 def check_record(folder: str) -> None:
     """A recording of training has as many allocations as the statistics say, and trains to the same weights."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -147,7 +196,7 @@ def check_record(folder: str) -> None:
         print(f"   no report here: {str(error)[:90]}")
 
 
-CHECKS = {"cupy": check_cupy, "rmm": check_rmm, "record": check_record}
+CHECKS = {"cupy": check_cupy, "rmm": check_rmm, "joint": check_joint, "record": check_record}
 
 
 def main() -> int:
