@@ -60,22 +60,21 @@ if [ "${1:-}" = build ] && [ "$#" -eq 4 ]; then
     rm -rf "$folder"
     mkdir -p "$folder/tests"
     cp -r "$rmm/cpp/tests/." "$folder/tests"
-    # Where RMM's tests make a resource of cudaMalloc, alone or below another one, they make one of Millpond.
-    sed -i -e 's/rmm::mr::cuda_memory_resource>()/millpond::basic_resource<rmm::out_of_memory>>()/' \
-        -e 's/rmm::mr::cuda_memory_resource{}/millpond::basic_resource<rmm::out_of_memory>{}/' \
-        -e 's/^using cuda_mr  *=.*/using cuda_mr = millpond::basic_resource<rmm::out_of_memory>;/' \
-        -e 's/^#include <gtest\/gtest.h>/#include <millpond.hpp>\n&/' "$folder/tests/mr/mr_ref_test.hpp"
+    # Wherever RMM's tests have a resource of cudaMalloc, alone or below another one, they get one of Millpond.
+    sed -i -e 's/rmm::mr::cuda_memory_resource/millpond::basic_resource<rmm::out_of_memory>/g' \
+        -e 's/^#include <rmm\/mr\/cuda_memory_resource.hpp>/#include <millpond.hpp>/' \
+        "$folder"/tests/mr/mr_ref_test.hpp "$folder"/tests/mr/mr_ref_*_tests.cpp
     gtest_header="$(find "$gtest" -path '*/gtest/gtest.h' | head -n 1)"
     headers+=(-isystem "$newest/include/rapids" -isystem "$newest/include" -isystem "${gtest_header%/gtest/gtest.h}")
     abi="$(sed -n 's/^#define MILLPOND_ABI //p' crates/capi/include/millpond.h)"
-    cp "$target/release/libmillpond_capi.so" "$folder/libmillpond.so.$abi"
+    strip -o "$folder/libmillpond.so.$abi" "$target/release/libmillpond_capi.so"
     cp "$newest/lib64/librmm.so" "$logger/lib64/librapids_logger.so" "$folder"
     libraries=("$folder/libmillpond.so.$abi" "$folder/librmm.so" "$folder/librapids_logger.so"
         "$cuda/lib/libcudart_static.a" -ldl -lpthread -lrt)
     objects=()
     for test in cuda arena binning fixed_size; do
         objects+=("$folder/tests/$test.o")
-        "$cxx" -std=c++20 -O1 "${headers[@]}" -c "$folder/tests/mr/mr_ref_${test}_tests.cpp" \
+        "$cxx" -std=c++20 -O1 -w "${headers[@]}" -c "$folder/tests/mr/mr_ref_${test}_tests.cpp" \
             -o "$folder/tests/$test.o"
     done
     "$cxx" "${objects[@]}" -o "$folder/rmm-tests" "$(find "$gtest" -name libgtest.a)" \
@@ -100,7 +99,7 @@ for version in $versions; do
             crates/capi/tests/cpp/resource.cpp -o "$stage/resource" -L"$stage" -lmillpond -ldl -lpthread \
             -Wl,-rpath,"$stage"
         LD_LIBRARY_PATH="$stage/driver" LD_PRELOAD="$target/debug/libmillpond_cuda_driver.so" "$stage/resource" \
-            2>"$stage/errors.txt"
+            2>"$stage/errors.txt" || { cat "$stage/errors.txt" >&2; exit 1; }
         if [ "$(grep -c '^millpond: .*freed before' "$stage/errors.txt")" != 1 ]; then
             echo "cccl.sh: a block that is freed twice is to be printed once, and this was printed:" >&2
             cat "$stage/errors.txt" >&2

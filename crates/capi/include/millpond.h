@@ -21,7 +21,9 @@
  * STREAMS. A stream is passed as the driver's own handle: on CUDA a CUstream (the same as cudaStream_t), where NULL and
  * CU_STREAM_LEGACY are the legacy default stream; on the simulated device a number that millpond_stream_create returns,
  * where NULL is a stream that is always there. A stream is noted at its first use. Before a program destroys a CUstream
- * that it has passed, it calls millpond_stream_release: the driver uses handles again.
+ * that it has passed, it calls millpond_stream_release: the driver uses handles again. CU_STREAM_PER_THREAD is the
+ * default stream of the thread that makes the call; that thread may release it before it ends. Other threads cannot tell
+ * how far it is: if they need memory of it, they may wait for all streams that wait for the legacy default stream.
  *
  * THREADS. Every function may be called from any thread at any time, also on the same allocator, with two exceptions:
  * while millpond_destroy runs, and after it, no other call uses that allocator; and a block is not used by one call
@@ -197,7 +199,7 @@ millpond_status millpond_stream_release(millpond_allocator *pond, millpond_strea
  * released or waited for first, as the policy says.
  *
  * Errors: OUT_OF_MEMORY, with a text that says what holds the memory; BAD_ALLOCATOR; BAD_ARGUMENT for an unknown
- * stream, and on CUDA for CU_STREAM_PER_THREAD, which means another stream on each thread; DEVICE_LOST; DRIVER. */
+ * stream; DEVICE_LOST; DRIVER. */
 millpond_status millpond_alloc(millpond_allocator *pond, uint64_t bytes, millpond_stream stream, void **out);
 
 /* Frees a block by its address, which is that which millpond_alloc returned. NULL does nothing. Work that uses the

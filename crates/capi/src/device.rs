@@ -1,5 +1,7 @@
 //! What the interface needs of a device beyond the contract: its streams by the driver's own handles.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use millpond_backend::{Backend, StreamId};
 use millpond_cuda::Cuda;
 use millpond_cuda::cudarc::driver::sys::CUstream;
@@ -14,6 +16,10 @@ pub(crate) trait Device: Backend + Clone {
 
     /// Returns whether a handle is one of the default stream, which is never released.
     fn is_default(native: u64) -> bool;
+
+    /// Returns the number under which the stream of a handle is known: the handle, unless that names another stream on
+    /// each thread.
+    fn key(native: u64) -> u64;
 
     /// Returns the stream of a handle of the program's.
     ///
@@ -42,6 +48,18 @@ pub(crate) trait Device: Backend + Clone {
     fn open_to(&self, other: u32) -> Result<(), Failure>;
 }
 
+/// `CU_STREAM_PER_THREAD`.
+const PER_THREAD: u64 = 2;
+
+/// Returns a number for the default stream of the calling thread. No other thread's stream has it, and no handle, as
+/// handles are small numbers and addresses of programs.
+#[cold]
+fn of_this_thread() -> u64 {
+    static THREADS: AtomicU64 = AtomicU64::new(0);
+    thread_local!(static OWN: u64 = 1 << 63 | THREADS.fetch_add(1, Ordering::Relaxed));
+    OWN.with(|own| *own)
+}
+
 impl Device for Cuda {
     const HANDLES_COME_BACK: bool = true;
 
@@ -50,15 +68,12 @@ impl Device for Cuda {
         native <= 1
     }
 
+    #[inline]
+    fn key(native: u64) -> u64 {
+        if native == PER_THREAD { of_this_thread() } else { native }
+    }
+
     fn open(&self, native: u64) -> Result<StreamId, Failure> {
-        /// `CU_STREAM_PER_THREAD`.
-        const PER_THREAD: u64 = 2;
-        if native == PER_THREAD {
-            return Err(Failure::bad_argument(
-                "CU_STREAM_PER_THREAD means another stream on each thread, so memory of it could not be told apart; \
-                 create a stream",
-            ));
-        }
         // SAFETY: the header asks the program for what this call does.
         Ok(unsafe { self.register_raw(native as CUstream) }?)
     }
@@ -90,6 +105,11 @@ impl Device for Sim {
 
     fn is_default(native: u64) -> bool {
         native == 0
+    }
+
+    #[inline]
+    fn key(native: u64) -> u64 {
+        native
     }
 
     fn open(&self, native: u64) -> Result<StreamId, Failure> {

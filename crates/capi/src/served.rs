@@ -170,9 +170,10 @@ impl<D: Device, T: Blocks> Of<D, T> {
         if D::is_default(native) {
             return Err(Failure::bad_argument("the default stream (NULL) cannot be released"));
         }
-        let released = self.streams.release(native, |stream| self.allocator.backend().close(stream.id()));
+        let key = D::key(native);
+        let released = self.streams.release(key, |stream| self.allocator.backend().close(stream.id()));
         if let Some(Ok(())) = released {
-            self.pools.release_stream(native);
+            self.pools.release_stream(key);
         }
         released.unwrap_or_else(|| {
             let text = format!("the stream {native:#x} was not used with this allocator, or was released before");
@@ -222,7 +223,7 @@ impl<D: Device, T: Blocks> Of<D, T> {
     /// Returns the stream of a handle.
     #[inline]
     pub(crate) fn stream(&self, native: u64) -> Result<&Stream<D>, Failure> {
-        match self.streams.get(native) {
+        match self.streams.get(D::key(native)) {
             Some(stream) => Ok(stream),
             None => self.open_stream(native),
         }
@@ -230,16 +231,17 @@ impl<D: Device, T: Blocks> Of<D, T> {
 
     /// Returns the stream of a handle in a pool.
     fn stream_in(&self, number: u64, native: u64) -> Result<Stream<D>, Failure> {
-        self.pools.stream(number, native, || Ok(self.stream(native)?.id()))
+        self.pools.stream(number, D::key(native), || Ok(self.stream(native)?.id()))
     }
 
     #[cold]
     fn open_stream(&self, native: u64) -> Result<&Stream<D>, Failure> {
-        if !D::HANDLES_COME_BACK && self.streams.was_released(native) {
+        let key = D::key(native);
+        if !D::HANDLES_COME_BACK && self.streams.was_released(key) {
             return Err(Failure::bad_argument(format!("the stream {native:#x} was released")));
         }
         let id = self.allocator.backend().open(native)?;
-        Ok(self.streams.add(native, self.allocator.stream(id)?))
+        Ok(self.streams.add(key, self.allocator.stream(id)?))
     }
 }
 

@@ -57,7 +57,7 @@ impl Pond {
     /// Forgets the handle of a stream in the pools that the framework has named: it may come back for another one.
     #[cold]
     pub(crate) fn forget_stream(&self, native: u64) {
-        on!(self, of => of.pools.release_stream(native));
+        on!(self, of => of.forget_stream(native));
     }
 }
 
@@ -175,13 +175,17 @@ impl<D: Device> Of<D> {
         self.served.allocator.backend().native(stream).unwrap_or(0)
     }
 
+    fn forget_stream(&self, native: u64) {
+        self.pools.release_stream(D::key(native));
+    }
+
     /// Returns the stream of a handle in a private pool.
     fn stream_in(&self, pool: Pool, native: u64) -> Result<Stream<Told<D>>, Failure> {
-        self.pools.stream(pool, native, || Ok(self.served.stream(native)?.id()))
+        self.pools.stream(pool, D::key(native), || Ok(self.served.stream(native)?.id()))
     }
 
     /// Begins a capture of a stream in a private pool, or has the stream join the one that there is.
     pub(super) fn begin_capture(&self, pool: Pool, native: u64) -> Result<(), Failure> {
-        self.pools.begin_capture(pool, native, || Ok(self.served.stream(native)?.id()))
+        self.pools.begin_capture(pool, D::key(native), || Ok(self.served.stream(native)?.id()))
     }
 }

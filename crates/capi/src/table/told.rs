@@ -127,6 +127,11 @@ impl<D: Device> Device for Told<D> {
         D::is_default(native)
     }
 
+    #[inline]
+    fn key(native: u64) -> u64 {
+        D::key(native)
+    }
+
     fn open(&self, native: u64) -> Result<StreamId, Failure> {
         self.device.open(native)
     }

@@ -69,10 +69,11 @@ static void streams(const char *device, millpond_allocator *pond) {
     OK(millpond_alloc(pond, 512, stream, &block));
     FAILS(millpond_record_stream(pond, block, (millpond_stream)0x123450), MILLPOND_BAD_ARGUMENT, "");
     if (is_cuda) {
-        FAILS(millpond_alloc(pond, 512, (millpond_stream)2, &block), MILLPOND_BAD_ARGUMENT, "CU_STREAM_PER_THREAD");
         void *legacy;
         OK(millpond_alloc(pond, 512, (millpond_stream)1, &legacy)); /* CU_STREAM_LEGACY */
         OK(millpond_free(pond, legacy));
+        FAILS(millpond_stream_release(pond, (millpond_stream)1), MILLPOND_BAD_ARGUMENT, "the default stream");
+        FAILS(millpond_stream_release(pond, (millpond_stream)2), MILLPOND_BAD_ARGUMENT, "was not used");
     }
     OK(millpond_free(pond, block));
     OK(millpond_stream_release(pond, stream));

@@ -1,5 +1,6 @@
 /* The allocators that a process shares: the table of functions, the functions of PyTorch's CUDAPluggableAllocator, and
  * the handles of millpond_shared are doors to the same memory. */
+#include <pthread.h>
 #include <stdbool.h>
 
 #include "check.h"
@@ -115,10 +116,27 @@ static void a_stream_is_released_for_all(void) {
     FAILS(millpond_stream_release(pond, NULL), MILLPOND_BAD_ARGUMENT, "the default stream");
 }
 
-/* CU_STREAM_LEGACY is NULL under another name, and CU_STREAM_PER_THREAD names no one stream. */
+static void *on_its_own_stream(void *memory) {
+    millpond_stream per_thread = (void *)2;
+    millpond_core_pool pool = {0, 9};
+    void *own = alloc(9 * MIB, per_thread);
+    CHECK(own != memory);
+    OK(millpond_free(pond, own));
+    CHECK(core->alloc(0, per_thread, 9 * MIB, NULL).address == own);
+    void *inside = core->alloc(0, per_thread, 9 * MIB, &pool).address;
+    CHECK(inside != NULL);
+    OK(core->free(inside));
+    CHECK(core->alloc(0, per_thread, 9 * MIB, &pool).address == inside);
+    OK(core->free(inside));
+    OK(millpond_stream_release(pond, per_thread));
+    OK(millpond_free(pond, own));
+    return inside;
+}
+
+/* CU_STREAM_LEGACY is NULL under another name, and CU_STREAM_PER_THREAD is another stream on each thread. */
 static void names_of_default_streams(void) {
     millpond_stream legacy = (void *)1, per_thread = (void *)2;
-    void *memory = alloc(5 * MIB, NULL), *none;
+    void *memory = alloc(5 * MIB, NULL);
     OK(millpond_free(pond, memory));
     CHECK(alloc(5 * MIB, legacy) == memory);
     OK(millpond_record_stream(pond, memory, NULL));
@@ -127,9 +145,24 @@ static void names_of_default_streams(void) {
     OK(core->free(memory));
     FAILS(millpond_stream_release(pond, legacy), MILLPOND_BAD_ARGUMENT, "the default stream");
     CHECK(alloc(5 * MIB, NULL) == memory);
-    FAILS(millpond_alloc(pond, 512, per_thread, &none), MILLPOND_BAD_ARGUMENT, "CU_STREAM_PER_THREAD");
-    FAILS(millpond_record_stream(pond, memory, per_thread), MILLPOND_BAD_ARGUMENT, "CU_STREAM_PER_THREAD");
     OK(millpond_free(pond, memory));
+
+    pthread_t thread;
+    void *other;
+    millpond_core_pool pool = {0, 9};
+    OK(core->pool_ref(0, pool, NULL));
+    memory = alloc(9 * MIB, per_thread);
+    OK(millpond_free(pond, memory));
+    void *inside = core->alloc(0, per_thread, 9 * MIB, &pool).address;
+    OK(core->free(inside));
+    CHECK(pthread_create(&thread, NULL, on_its_own_stream, memory) == 0 && pthread_join(thread, &other) == 0);
+    CHECK(other != inside && alloc(9 * MIB, per_thread) == memory);
+    CHECK(core->alloc(0, per_thread, 9 * MIB, &pool).address == inside);
+    OK(core->free(inside));
+    OK(millpond_free(pond, memory));
+    OK(core->pool_unref(0, pool));
+    OK(millpond_stream_release(pond, per_thread));
+    FAILS(millpond_stream_release(pond, per_thread), MILLPOND_BAD_ARGUMENT, "released before");
 }
 
 int main(int argc, char **argv) {

@@ -63,6 +63,13 @@ Function *driver(const char *name) {
     return found;
 }
 
+// Makes device 0 the current one of this thread.
+void use_device() {
+    void *context = nullptr;
+    CHECK(driver<int(void **, int)>("cuDevicePrimaryCtxRetain")(&context, 0) == 0);
+    CHECK(driver<int(void *)>("cuCtxSetCurrent")(context) == 0);
+}
+
 cuda::stream_ref new_stream(const resource &pond) {
     millpond_stream stream = nullptr;
     CHECK(millpond_stream_create(pond.get(), &stream) == MILLPOND_OK);
@@ -114,15 +121,38 @@ void memory_is_granted_in_the_order_of_the_stream() {
     pond.deallocate(one, nullptr, 0);
 }
 
-void a_block_may_be_freed_on_the_stream_of_a_thread() {
+// cudaStreamPerThread is another stream on each thread.
+void each_thread_has_a_stream_of_its_own() {
     resource pond;
-    const cuda::stream_ref one = new_stream(pond), per_thread{cudaStreamPerThread};
+    const cuda::stream_ref one = new_stream(pond), own{cudaStreamPerThread};
     void *memory = pond.allocate(one, 5 * kMiB);
     std::atomic<bool> is_done{false};
-    queue_work(per_thread, is_done);
-    pond.deallocate(per_thread, memory, 5 * kMiB);
+    queue_work(own, is_done);
+    pond.deallocate(own, memory, 5 * kMiB);
+    CHECK(!is_done && pond.allocate(one, 5 * kMiB) != memory);
+    own.sync();
     CHECK(is_done && pond.allocate(one, 5 * kMiB) == memory);
-    CHECK(has(thrown<millpond::error>([&] { (void)pond.allocate(per_thread, 1); }), "CU_STREAM_PER_THREAD"));
+
+    memory = pond.allocate(own, 5 * kMiB);
+    pond.deallocate(own, memory, 5 * kMiB);
+    std::thread([&] {
+        void *other = pond.allocate(own, 5 * kMiB);
+        CHECK(other != memory);
+        pond.deallocate(own, other, 5 * kMiB);
+        CHECK(pond.allocate(own, 5 * kMiB) == other);
+        CHECK(millpond_stream_release(pond.get(), own.get()) == MILLPOND_OK);
+    }).join();
+    CHECK(pond.allocate(own, 5 * kMiB) == memory);
+
+    // Freed on the stream of another thread, which has gone on until its end.
+    is_done = false;
+    std::thread([&] {
+        use_device();
+        queue_work(own, is_done);
+        pond.deallocate(own, memory, 5 * kMiB);
+    }).join();
+    void *next = pond.allocate(own, 5 * kMiB);
+    CHECK(is_done || next != memory);
 }
 
 void memory_without_a_stream_is_for_all() {
@@ -204,12 +234,10 @@ void threads() {
 
 int main() {
     resource(0, "policy:classic");
-    void *context = nullptr;
-    CHECK(driver<int(void **, int)>("cuDevicePrimaryCtxRetain")(&context, 0) == 0);
-    CHECK(driver<int(void *)>("cuCtxSetCurrent")(context) == 0);
+    use_device();
     equality();
     memory_is_granted_in_the_order_of_the_stream();
-    a_block_may_be_freed_on_the_stream_of_a_thread();
+    each_thread_has_a_stream_of_its_own();
     memory_without_a_stream_is_for_all();
     what_fails_is_thrown();
     a_block_is_freed_twice();
