@@ -56,10 +56,10 @@ if [ -n "${TORCH_PYTHON:-}" ]; then
     "$TORCH_PYTHON" benches/torch/record_meta.py "$stage/meta" --only video,audio,points,diffusion --steps 1 --seed 1
     # A program whose library is not there says that it is skipped.
     "$TORCH_PYTHON" benches/torch/libraries.py --device cpu --tiny --together --rounds 1 --steps 2
-    if "$TORCH_PYTHON" -c 'import timm, transformers' 2>/dev/null; then
-        "$TORCH_PYTHON" benches/torch/record_meta.py "$stage/meta" --libraries --only dynamic_cache,timm_distil --steps 1
+    if "$TORCH_PYTHON" -c 'import transformers' 2>/dev/null; then
+        "$TORCH_PYTHON" benches/torch/record_meta.py "$stage/meta" --libraries --steps 1 --only dynamic_cache,clip
     else
-        echo "python.sh: SKIPPED: TORCH_PYTHON has no timm or no transformers: their programs are not recorded" >&2
+        echo "python.sh: SKIPPED: TORCH_PYTHON has no transformers: its programs are not recorded" >&2
     fi
     "$TORCH_PYTHON" benches/torch/ranks.py --device cpu --tiny --together --steps 4
 else
