@@ -4,15 +4,18 @@
 #   scripts/torch-simulated.sh PYTHON [TEST...]      the interpreter of an environment that has torch
 # CUDA      the folder with cuda_runtime_api.h; /usr/local/cuda/include unless it is given
 # The tests are scripts of python/tests that take --conf: checkpoints.py, contexts.py, devices.py, groups.py,
-# settings.py, sources.py, joint.py and processes.py unless named. Each runs under every policy, and contexts.py also on
-# PyTorch's own allocator. In joint.py and processes.py memory has bytes: they run on the simulated driver of CUDA.
-# processes.py runs under policies with pages, and against processes with PyTorch's own allocator.
+# recorded.py, settings.py, sources.py, joint.py and processes.py unless named. Each runs under every policy, and
+# contexts.py and recorded.py also on PyTorch's own allocator. recorded.py, joint.py and processes.py need streams or
+# bytes: they run on the simulated driver of CUDA. processes.py runs under policies with pages, and against processes
+# with PyTorch's own allocator.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-[ "$#" -ge 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+[ "$#" -ge 1 ] || { sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 python="$1"
 shift
-[ "$#" -gt 0 ] || set -- checkpoints.py contexts.py devices.py groups.py settings.py sources.py joint.py processes.py
+tests="checkpoints.py contexts.py devices.py groups.py recorded.py settings.py sources.py joint.py processes.py"
+# shellcheck disable=SC2086
+[ "$#" -gt 0 ] || set -- $tests
 target="$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)"
 stage="$target/torch-simulated" cuda="${CUDA:-/usr/local/cuda/include}" cxx="${CXX:-g++}"
 mkdir -p "$stage/driver"
@@ -45,14 +48,12 @@ for test in "$@"; do
             classic,expandable_segments:True"
         continue
     fi
-    if [ "$test" = contexts.py ]; then
+    if [ "$test" = contexts.py ] || [ "$test" = recorded.py ]; then
         LD_PRELOAD="$preload" "$python" "python/tests/$test" --native
     fi
-    for conf in paged paged,growth:tight classic classic,expandable_segments:True direct; do
-        if [ "$test" = joint.py ]; then
-            LD_PRELOAD="$preload" MILLPOND_TORCH_DEVICE=cuda "$python" "python/tests/$test" --conf "policy:$conf"
-            continue
-        fi
-        LD_PRELOAD="$stage/runtime.so" "$python" "python/tests/$test" --conf "policy:$conf"
+    device=sim loads="$stage/runtime.so"
+    case "$test" in recorded.py | joint.py) device=cuda loads="$preload" ;; esac
+    for conf in paged paged,growth:tight paged,record_stream:hold classic classic,expandable_segments:True direct; do
+        LD_PRELOAD="$loads" MILLPOND_TORCH_DEVICE="$device" "$python" "python/tests/$test" --conf "policy:$conf"
     done
 done
