@@ -194,8 +194,12 @@ class Millpond final : public CUDAAllocator {
     to.num_device_alloc = from.num_device_alloc;
     to.num_device_free = from.num_device_free;
     to.max_split_size = from.max_split_size;
-#if TORCH_VERSION_MINOR >= 14
+#if TORCH_VERSION_MINOR >= 12
     to.num_oom_rejections = from.num_oom_rejections;
+#endif
+#if TORCH_VERSION_MINOR >= 13
+    const millpond_core_pools sink{&to, collect_pool};
+    check(core->pools_stats(device, &sink));
 #endif
     return to;
   }
@@ -224,9 +228,17 @@ class Millpond final : public CUDAAllocator {
       }
       record(TraceEntry::SNAPSHOT, device, 0, segments.size(), nullptr, id, nullptr);
     }
+    {
+      std::lock_guard<std::recursive_mutex> lock(watch.mutex);
+      result.external_annotations.assign(watch.annotations.begin(), watch.annotations.end());
+    }
     auto& settings = result.config_metadata;
     settings = allocators::AllocatorConfigInfo{};
     settings.max_split_size = SIZE_MAX;
+#if TORCH_VERSION_MINOR >= 13
+    settings.max_round_threshold = SIZE_MAX;
+    settings.max_cached_size = SIZE_MAX;
+#endif
     settings.roundup_power2_divisions.assign(16, 0);
     char* text = nullptr;
     if (core->configuration(&text) == MILLPOND_OK) {
@@ -387,7 +399,11 @@ class Millpond final : public CUDAAllocator {
     for (const auto& [name, value] : pairs) {
       entry.recordUserMetadata(name, value);
     }
+    entry.time_.t_ = microseconds_now();
     watch.annotations.push_back(std::move(entry));
+    while (watch.annotations.size() > watch.most_entries) {
+      watch.annotations.pop_front();
+    }
   }
 
   void pushCompileContext(std::string& context) override {
@@ -461,11 +477,17 @@ class Millpond final : public CUDAAllocator {
   }
 
   void annotateMemory(const void* address, const std::string& metadata) override {
+    if (!watch.is_recording) {
+      return;
+    }
     millpond_core_place place{};
     check(core->at(address, &place));
+    auto context = gather(RecordContext::ALLOC);
     std::lock_guard<std::recursive_mutex> lock(watch.mutex);
+    const auto note = watch.notes.find(place.address);
+    const size_t bytes = note == watch.notes.end() ? place.bytes : note->second.requested;
     std::string before = std::exchange(user_metadata, metadata);
-    record(TraceEntry::ANNOTATE, place.device, place.address, place.bytes, nullptr, {0, 0}, nullptr);
+    record(TraceEntry::ANNOTATE, place.device, place.address, bytes, nullptr, {0, 0}, std::move(context));
     user_metadata = std::move(before);
   }
 #endif

@@ -86,4 +86,13 @@ void copy_family(c10::CachingAllocator::StatArray& to, const millpond_core_stat 
   }
 }
 
+#if TORCH_VERSION_MINOR >= 13
+void collect_pool(void* user, millpond_core_pool pool, const millpond_core_stat* reserved) {
+  auto& family = static_cast<DeviceStats*>(user)->reserved_bytes_by_private_pools[{pool.first, pool.second}];
+  for (size_t at = 0; at < family.size(); ++at) {
+    copy_stat(family[at], reserved[at]);
+  }
+}
+#endif
+
 } // namespace

@@ -42,7 +42,8 @@ struct Watch {
 #if TORCH_VERSION_MINOR >= 12
   std::vector<allocators::OomRejectionObserver> rejection_observers;
 #endif
-  std::vector<c10::CachingDeviceAllocator::AnnotationEntry> annotations;
+  // What the program itself wrote into the history, such as the spans of the profiler: the last ones.
+  std::deque<c10::CachingDeviceAllocator::AnnotationEntry> annotations;
 };
 Watch& watch = *new Watch;
 
@@ -86,6 +87,12 @@ std::shared_ptr<GatheredContext> gather(RecordContext level) {
   return recorder == nullptr ? nullptr : recorder();
 }
 
+// Native history converts the processor's clock when it is exported; here the time is taken as such.
+int64_t microseconds_now() {
+  using namespace std::chrono;
+  return duration_cast<microseconds>(system_clock::now().time_since_epoch()).count();
+}
+
 void update_watched() {
   is_watched.store(watch.is_recording || !watch.trackers.empty() || !watch.notes.empty());
 }
@@ -120,9 +127,7 @@ void record(
   if (!watch.is_recording || watch.skipped.count(static_cast<int>(action)) != 0) {
     return;
   }
-  // Native history converts the processor's clock when it is exported; here the time is taken as such.
-  using namespace std::chrono;
-  entry.time_.t_ = duration_cast<microseconds>(system_clock::now().time_since_epoch()).count();
+  entry.time_.t_ = microseconds_now();
   auto& entries = watch.histories[device].entries;
   entries.push_back(std::move(entry));
   while (entries.size() > watch.most_entries) {

@@ -155,6 +155,13 @@ typedef struct millpond_core_sink {
     void (*tile)(void *user, const millpond_core_tile *tile);
 } millpond_core_sink;
 
+/* Takes the private pools of a device, one after the other, on the thread that asks and with no lock held. The figures are
+ * all, small pool and large pool, as in millpond_core_stats, and valid during the call. */
+typedef struct millpond_core_pools {
+    void *user;
+    void (*pool)(void *user, millpond_core_pool pool, const millpond_core_stat *reserved_bytes);
+} millpond_core_pools;
+
 /* What happened to memory of the driver's. */
 enum {
     MILLPOND_CORE_SEGMENT_ALLOC = 3,
@@ -495,6 +502,13 @@ typedef struct millpond_core_v1 {
      * others act, or are meaningless here. Locks: the devices in use, for a moment; their streams, one after the other.
      * Errors: BAD_ARGUMENT for a mistake in the text. */
     millpond_status (*reconfigure)(const char *conf, char **kept, char **unserved);
+
+    /* ---- Statistics of private pools ---- */
+
+    /* Tells what is reserved for each private pool of a device that has references or memory: PyTorch's
+     * reserved_bytes_by_private_pools. Visits no blocks. Locks: the streams of the device, one after the other, but none
+     * while the sink is called. Errors: BAD_ARGUMENT. */
+    millpond_status (*pools_stats)(int32_t device, const millpond_core_pools *sink);
 } millpond_core_v1;
 
 /* Returns the table of a version, or NULL if the library does not have it. It is valid as long as the library is loaded.

@@ -34,7 +34,8 @@ use std::ffi::{c_char, c_int, c_void};
 pub use pools::Taken;
 pub use record::Recording;
 use types::{
-    ABI, Block, Delta, DmaBuf, GroupInfo, Host, Limits, Oom, Page, Pages, Place, Pool, Segment, Sink, Source, Stats,
+    ABI, Block, Delta, DmaBuf, GroupInfo, Host, Limits, Oom, Page, Pages, Place, Pool, PoolsSink, Segment, Sink, Source,
+    Stats,
 };
 
 use crate::api;
@@ -108,6 +109,7 @@ pub struct Core {
     pub keys: unsafe extern "C" fn(*mut *mut c_char) -> i32,
     pub unserved: unsafe extern "C" fn(*mut *mut c_char) -> i32,
     pub reconfigure: unsafe extern "C" fn(*const c_char, *mut *mut c_char, *mut *mut c_char) -> i32,
+    pub pools_stats: unsafe extern "C" fn(i32, *const PoolsSink) -> i32,
 }
 
 static TABLE: Core = Core {
@@ -174,6 +176,7 @@ static TABLE: Core = Core {
     keys: settings::keys,
     unserved: settings::unserved,
     reconfigure: settings::reconfigure,
+    pools_stats: pools::pools_stats,
 };
 
 /// Returns the table of a version; null if there is none.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use millpond_backend::{Backend, StreamId};
 use millpond_core::settings::PoolFlags;
-use millpond_core::stats::PoolStats;
+use millpond_core::stats::{PoolStats, StatByPool};
 use millpond_core::{Plan, PoolId};
 
 use crate::allocator::Allocator;
@@ -216,6 +216,13 @@ impl<B: Backend> Allocator<B> {
     pub fn pool_stats(&self, id: PoolId) -> Option<PoolStats> {
         let state = self.state();
         state.coordinator.lock().pool_stats(id, &mut LockedShards(state))
+    }
+
+    /// Returns the bytes that are reserved for the default pool or a private one; `None` if there is no such pool. Cheaper
+    /// than [`pool_stats`](Self::pool_stats), because it visits no blocks.
+    pub fn pool_reserved(&self, id: PoolId) -> Option<StatByPool> {
+        let state = self.state();
+        state.coordinator.lock().pool_reserved(id, &mut LockedShards(state))
     }
 
     /// Returns all cached memory of one pool to the driver, as [`empty_cache`](Self::empty_cache) does for all. Waits

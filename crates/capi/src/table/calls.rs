@@ -118,7 +118,7 @@ fn stat(of: &millpond::stats::Stat) -> Stat {
     Stat { current, peak, allocated: number(of.allocated), freed: number(of.freed) }
 }
 
-fn family(of: &millpond::stats::StatByPool) -> Family {
+pub(super) fn family(of: &millpond::stats::StatByPool) -> Family {
     [stat(&of.all), stat(&of.small_pool), stat(&of.large_pool)]
 }
 

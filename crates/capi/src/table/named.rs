@@ -56,6 +56,11 @@ impl<D: Device> Pools<D> {
         pools.iter().find(|(_, known)| known.id == id).map_or_else(Pool::default, |(name, _)| *name)
     }
 
+    /// Returns the pools that have references, or still have memory, by their names.
+    pub(super) fn all(&self) -> Vec<(Pool, PoolId)> {
+        self.0.lock().iter().map(|(name, known)| (*name, known.id)).collect()
+    }
+
     /// Returns the number of the pool of a name.
     pub(super) fn id_of(&self, name: Pool) -> Option<PoolId> {
         self.0.lock().get(&name).map(|known| known.id)

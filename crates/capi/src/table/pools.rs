@@ -5,11 +5,12 @@ use std::ffi::c_void;
 
 use millpond::Checkpoint;
 
+use super::calls::family;
 use super::live;
 use super::opened;
 use super::pond::{Of, on};
 use super::ponds;
-use super::types::{Block, Delta, Place, Pool};
+use super::types::{Block, Delta, Family, Place, Pool, PoolsSink};
 use crate::boundary::{self, Out};
 use crate::code::Failure;
 use crate::device::Device;
@@ -30,6 +31,12 @@ struct Changes {
 }
 
 impl<D: Device> Of<D> {
+    /// Returns what is reserved for each private pool that has references or memory.
+    fn reserved_by_pools(&self) -> Vec<(Pool, Family)> {
+        let reserved = |(name, id)| Some((name, family(&self.allocator.pool_reserved(id)?)));
+        self.pools.all().into_iter().filter_map(reserved).collect()
+    }
+
     /// Frees every block of a pool, and hands out what was live at a checkpoint.
     ///
     /// The blocks leave the tree of addresses before they are freed, and enter it after they were granted.
@@ -64,6 +71,20 @@ pub(super) unsafe extern "C" fn pool_ref(device: i32, pool: Pool, source: *const
         // says.
         let source = unsafe { source.as_ref().map(|source| Supplier::new(source, number)).transpose()? };
         on!(pond, of => of.pools.reference(pool, &of.served.allocator, source))
+    })
+}
+
+pub(super) unsafe extern "C" fn pools_stats(device: i32, sink: *const PoolsSink) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the pointer is null or valid.
+        let sink = unsafe { sink.as_ref() }.ok_or_else(|| Failure::bad_argument("sink is NULL"))?;
+        let pool = sink.pool.ok_or_else(|| Failure::bad_argument("sink has no function for pools"))?;
+        let Some(pond) = opened::of_device(device)? else { return Ok(()) };
+        for (name, family) in on!(pond, of => of.reserved_by_pools()) {
+            // SAFETY: the caller promises that the function takes what the header says.
+            unsafe { pool(sink.user, name, family.as_ptr()) };
+        }
+        Ok(())
     })
 }
 

@@ -139,6 +139,14 @@ pub struct Sink {
     pub tile: Option<unsafe extern "C" fn(user: *mut c_void, tile: *const Tile)>,
 }
 
+/// `millpond_core_pools` of the header.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PoolsSink {
+    pub user: *mut c_void,
+    pub pool: Option<unsafe extern "C" fn(user: *mut c_void, pool: Pool, reserved_bytes: *const Stat)>,
+}
+
 /// What happened to the driver's memory: `MILLPOND_CORE_SEGMENT_ALLOC` and so on.
 #[repr(i32)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

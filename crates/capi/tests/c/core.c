@@ -143,6 +143,29 @@ static void memory_runs_out(void) {
     CHECK(status_of(core->alloc(64, NULL, 1, NULL)) == MILLPOND_BAD_ARGUMENT);
 }
 
+struct told {
+    millpond_core_pool pool;
+    int64_t current, peak;
+    int count;
+};
+
+static void told_pool(void *user, millpond_core_pool pool, const millpond_core_stat *reserved_bytes) {
+    struct told *told = user;
+    told->count += 1;
+    if (pool.first == told->pool.first && pool.second == told->pool.second) {
+        told->current = reserved_bytes[0].current;
+        told->peak = reserved_bytes[0].peak;
+        CHECK(reserved_bytes[1].current + reserved_bytes[2].current == told->current);
+    }
+}
+
+static struct told pool_told(millpond_core_pool pool) {
+    struct told told = {pool, -1, -1, 0};
+    const millpond_core_pools sink = {&told, told_pool};
+    OK(core->pools_stats(0, &sink));
+    return told;
+}
+
 static void pools(void) {
     const millpond_core_pool pool = {0, 7}, other = {1, 0};
     const millpond_core_source source = {NULL, NULL, NULL, NULL};
@@ -166,6 +189,9 @@ static void pools(void) {
     FAILS(core->capture_begin(0, pool, NULL), MILLPOND_BAD_ARGUMENT, "captured already");
     OK(core->capture_end(0, pool));
     CHECK(layout(&pool) == 20 * MIB && layout(&other) == 0 && layout(NULL) == 40 * MIB);
+    CHECK(pool_told(pool).current == 20 * MIB && pool_told(pool).peak == 20 * MIB && pool_told(pool).count == 2);
+    CHECK(pool_told(other).current == 0);
+    FAILS(core->pools_stats(0, NULL), MILLPOND_BAD_ARGUMENT, "sink");
     OK(core->free(block.context));
     OK(core->free(outside.context));
     OK(core->empty_cache(0, NULL));
@@ -176,6 +202,7 @@ static void pools(void) {
     OK(core->pool_unref(0, pool));
     OK(core->pool_unref(0, other));
     FAILS(core->pool_unref(0, pool), MILLPOND_BAD_ARGUMENT, "(0, 7)");
+    CHECK(pool_told(pool).current == 20 * MIB && pool_told(pool).count == 1);
     OK(core->empty_cache(0, &pool));
     CHECK(layout(NULL) == 0);
 }

@@ -13,7 +13,7 @@ use super::{Coordinator, Shards};
 use crate::ids::{PoolId, ShardId};
 use crate::looks;
 use crate::settings::{Backing, PoolFlags, Settings};
-use crate::stats::PoolStats;
+use crate::stats::{PoolStats, StatByPool};
 
 impl Coordinator {
     /// Creates a private pool with one reference, and returns its number.
@@ -94,17 +94,22 @@ impl Coordinator {
 
     /// Returns the statistics of a pool, or `None` if it does not exist. Every block of the pool is visited.
     pub fn pool_stats(&self, pool: PoolId, shards: &mut dyn Shards) -> Option<PoolStats> {
-        let reserved = self.pools.reserved(pool)?;
-        let (mut allocated_bytes, mut free_bytes, mut small) = (0, 0, 0);
+        let reserved_bytes = self.pool_reserved(pool, shards)?;
+        let (mut allocated_bytes, mut free_bytes) = (0, 0);
         for id in self.shards_of(pool) {
             shards.with(id, |shard| {
                 allocated_bytes += shard.live_bytes();
                 free_bytes += shard.memory.all_free().map(|(_, block)| block.size).sum::<u64>();
-                small += shard.small_bytes();
             });
         }
-        let reserved_bytes = super::stats::by_side(reserved, small);
         Some(PoolStats { uses: self.pools.uses(pool), reserved_bytes, allocated_bytes, free_bytes })
+    }
+
+    /// Returns what is reserved for a pool, or `None` if it does not exist. Visits its shards, and no blocks.
+    pub fn pool_reserved(&self, pool: PoolId, shards: &mut dyn Shards) -> Option<StatByPool> {
+        let reserved = self.pools.reserved(pool)?;
+        let small = self.shards_of(pool).map(|id| shards.with(id, |shard| shard.small_bytes())).sum();
+        Some(super::stats::by_side(reserved, small))
     }
 
     /// Returns the private pools that exist.
