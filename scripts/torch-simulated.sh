@@ -3,17 +3,17 @@
 # simulated device. For what torch does with memory alone.
 #   scripts/torch-simulated.sh PYTHON [TEST...]      the interpreter of an environment that has torch
 # CUDA      the folder with cuda_runtime_api.h; /usr/local/cuda/include unless it is given
-# The tests are scripts of python/tests that take --conf: checkpoints.py, contexts.py, devices.py, groups.py,
-# recorded.py, settings.py, sources.py, joint.py and processes.py unless named. Each runs under every policy, and
-# contexts.py and recorded.py also on PyTorch's own allocator. recorded.py, joint.py and processes.py need streams or
-# bytes: they run on the simulated driver of CUDA. processes.py runs under policies with pages, and against processes
-# with PyTorch's own allocator.
+# The tests are scripts of python/tests that take --conf: those below unless named. Each runs under every policy, and
+# contexts.py, recorded.py, functions.py and captured.py also on PyTorch's own allocator. Those from recorded.py on need
+# streams, captures or bytes, and run on the simulated driver of CUDA. processes.py runs under policies with pages, and
+# against processes with PyTorch's own allocator.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-[ "$#" -ge 1 ] || { sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+[ "$#" -ge 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 python="$1"
 shift
-tests="checkpoints.py contexts.py devices.py groups.py recorded.py settings.py sources.py joint.py processes.py"
+tests="checkpoints.py contexts.py devices.py groups.py settings.py sources.py
+    recorded.py joint.py functions.py captured.py processes.py"
 # shellcheck disable=SC2086
 [ "$#" -gt 0 ] || set -- $tests
 target="$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)"
@@ -26,9 +26,9 @@ cargo build -p millpond-capi -p millpond-cuda-driver
 PYTHONPATH=python python3 -B -m building.floor link "$stage/floor"
 shim="$(FLOOR="$stage/floor" scripts/shim.sh "$site" "$stage")"
 "$cxx" -std=c++17 -O1 -fPIC -shared -Wall -Wextra -isystem "$cuda" python/tests/simulated/runtime.cpp \
-    -o "$stage/runtime.so"
+    python/tests/simulated/work.cpp -o "$stage/runtime.so"
 "$cxx" -std=c++17 -O1 -fPIC -shared -Wall -Wextra -isystem "$cuda" python/tests/simulated/memory.cpp \
-    -o "$stage/memory.so" -ldl
+    python/tests/simulated/captures.cpp -o "$stage/memory.so" -ldl
 "${CC:-cc}" -std=c11 -O1 -fPIC -shared -Wall -Wextra -Wl,-soname,libcuda.so.1 python/tests/simulated/driver.c \
     -o "$stage/driver/libcuda.so.1"
 
@@ -48,11 +48,11 @@ for test in "$@"; do
             classic,expandable_segments:True"
         continue
     fi
-    if [ "$test" = contexts.py ] || [ "$test" = recorded.py ]; then
-        LD_PRELOAD="$preload" "$python" "python/tests/$test" --native
-    fi
+    case "$test" in contexts.py | recorded.py | functions.py | captured.py)
+        LD_PRELOAD="$preload" "$python" "python/tests/$test" --native ;;
+    esac
     device=sim loads="$stage/runtime.so"
-    case "$test" in recorded.py | joint.py) device=cuda loads="$preload" ;; esac
+    case "$test" in recorded.py | joint.py | functions.py | captured.py) device=cuda loads="$preload" ;; esac
     for conf in paged paged,growth:tight paged,record_stream:hold classic classic,expandable_segments:True direct; do
         LD_PRELOAD="$loads" MILLPOND_TORCH_DEVICE="$device" "$python" "python/tests/$test" --conf "policy:$conf"
     done

@@ -6,7 +6,7 @@ import subprocess
 
 import torch
 
-from gpu.common import MIB, Absent, child, expect, feature, tidy
+from gpu.common import ARGUMENTS, MIB, Absent, child, expect, feature, tidy
 
 
 @feature
@@ -50,10 +50,10 @@ def mem_pool() -> None:
     tidy()
 
 
-def child_of(module: str) -> None:
+def child_of(module: str, *arguments: object) -> None:
     """Runs the function `main` of a script beside the folder in a process of its own."""
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    child(f"import sys\nsys.path.insert(0, {folder!r})\nimport {module}\ntorch.cuda.init()\n{module}.main(torch)\n")
+    folder, given = os.path.dirname(os.path.dirname(os.path.abspath(__file__))), ", ".join(map(repr, arguments))
+    child(f"import sys\nsys.path.insert(0, {folder!r})\nimport {module}\ntorch.cuda.init()\n{module}.main(torch, {given})\n")
 
 
 @feature
@@ -66,6 +66,18 @@ def mem_pool_from_allocator() -> None:
 @feature
 def checkpoints() -> None:
     child_of("checkpoints")
+
+
+@feature
+def functions() -> None:
+    """Each function of torch.cuda.memory and torch.accelerator.memory."""
+    child_of("functions", ARGUMENTS.native, ARGUMENTS.conf)
+
+
+@feature
+def captured() -> None:
+    """What graphs count, several pools in one graph, and graphs that share a pool."""
+    child_of("captured", ARGUMENTS.native, ARGUMENTS.conf)
 
 
 COMPILED = """

@@ -2,37 +2,12 @@
 // the runtime without a GPU, where tensors have bytes. scripts/torch-simulated.sh uses it. No kernel runs here either.
 #include <cuda_runtime_api.h>
 
-#include <dlfcn.h>
-
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
-#define REPLACES extern "C" __attribute__((visibility("default")))
+#include "driver.hpp"
 
 namespace {
-
-// Calls a function of the driver with the primary context current.
-template <typename... Arguments>
-cudaError_t driver(const char* name, Arguments... arguments) {
-  void* function = dlsym(RTLD_DEFAULT, name);
-  if (function == nullptr) {
-    std::fprintf(stderr, "the simulated driver has no %s\n", name);
-    std::abort();
-  }
-  return static_cast<cudaError_t>(reinterpret_cast<int (*)(Arguments...)>(function)(arguments...));
-}
-
-void use_device() {
-  static void* const context = [] {
-    void* primary = nullptr;
-    driver("cuInit", 0U);
-    driver("cuDevicePrimaryCtxRetain", &primary, 0);
-    return primary;
-  }();
-  driver("cuCtxSetCurrent", context);
-}
 
 std::uint64_t number(const void* address) {
   return reinterpret_cast<std::uint64_t>(address);
@@ -79,35 +54,6 @@ REPLACES cudaError_t cudaMalloc(void** address, size_t bytes) {
 REPLACES cudaError_t cudaFree(void* address) {
   use_device();
   return address == nullptr ? cudaSuccess : driver("cuMemFree_v2", number(address));
-}
-
-// An event of several processes is one that is over when it is sent.
-REPLACES cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  static int some;
-  *event = reinterpret_cast<cudaEvent_t>(&some);
-  return cudaSuccess;
-}
-REPLACES cudaError_t cudaEventDestroy(cudaEvent_t) {
-  return cudaSuccess;
-}
-REPLACES cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
-  return cudaDeviceSynchronize();
-}
-REPLACES cudaError_t cudaEventQuery(cudaEvent_t) {
-  return cudaSuccess;
-}
-REPLACES cudaError_t cudaEventSynchronize(cudaEvent_t) {
-  return cudaSuccess;
-}
-REPLACES cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
-  return cudaSuccess;
-}
-REPLACES cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t) {
-  std::memset(handle, 0, sizeof *handle);
-  return cudaSuccess;
-}
-REPLACES cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t) {
-  return cudaEventCreateWithFlags(event, 0);
 }
 
 // PyTorch's own allocator asks here for the driver's functions.
