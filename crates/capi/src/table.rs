@@ -34,8 +34,8 @@ use std::ffi::{c_char, c_int, c_void};
 pub use pools::Taken;
 pub use record::Recording;
 use types::{
-    ABI, Block, Delta, DmaBuf, GroupInfo, Host, Limits, Oom, Page, Pages, Place, Pool, PoolsSink, Segment, Sink, Source,
-    Stats,
+    ABI, Block, Delta, DmaBuf, GroupInfo, Host, Limits, Oom, Page, Pages, Place, Pool, PoolsSink, Segment, Sink,
+    Source, Stats,
 };
 
 use crate::api;

@@ -33,7 +33,7 @@ struct Changes {
 impl<D: Device> Of<D> {
     /// Returns what is reserved for each private pool that has references or memory.
     fn reserved_by_pools(&self) -> Vec<(Pool, Family)> {
-        let reserved = |(name, id)| Some((name, family(&self.allocator.pool_reserved(id)?)));
+        let reserved = |(name, id)| Some((name, family(&self.served.allocator.pool_reserved(id)?)));
         self.pools.all().into_iter().filter_map(reserved).collect()
     }
 
