@@ -13,7 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python="$1"
 shift
 tests="checkpoints.py contexts.py devices.py groups.py settings.py sources.py
-    recorded.py joint.py functions.py captured.py processes.py"
+    recorded.py joint.py exports.py functions.py captured.py processes.py"
 # shellcheck disable=SC2086
 [ "$#" -gt 0 ] || set -- $tests
 target="$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)"
@@ -32,8 +32,12 @@ shim="$(FLOOR="$stage/floor" scripts/shim.sh "$site" "$stage")"
 "${CC:-cc}" -std=c11 -O1 -fPIC -shared -Wall -Wextra -Wl,-soname,libcuda.so.1 python/tests/simulated/driver.c \
     -o "$stage/driver/libcuda.so.1"
 
+"$cxx" -std=c++20 -O1 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Wno-unused-parameter \
+    -isystem "$site/torch/include" -isystem "$cuda" python/tests/simulated/calls.cpp -o "$stage/calls.so" \
+    -L"$site/torch/lib" -Wl,--no-as-needed,--allow-shlib-undefined -lc10 -lc10_cuda
+
 export PYTHONPATH="$PWD/python" MILLPOND_SHIM="$shim" MILLPOND_LIBRARY="$target/debug/libmillpond_capi.so"
-export LD_LIBRARY_PATH="$stage/driver" MILLPOND_TORCH_DEVICE=sim PYTHONDONTWRITEBYTECODE=1
+export MILLPOND_TEST_CALLS="$stage/calls.so" LD_LIBRARY_PATH="$stage/driver" PYTHONDONTWRITEBYTECODE=1
 preload="$stage/memory.so:$stage/runtime.so:$target/debug/libmillpond_cuda_driver.so"
 for test in "$@"; do
     if [ "$test" = processes.py ]; then
@@ -49,10 +53,12 @@ for test in "$@"; do
         continue
     fi
     case "$test" in contexts.py | recorded.py | functions.py | captured.py)
-        LD_PRELOAD="$preload" "$python" "python/tests/$test" --native ;;
+        LD_PRELOAD="$preload" MILLPOND_TORCH_DEVICE=sim "$python" "python/tests/$test" --native ;;
     esac
     device=sim loads="$stage/runtime.so"
-    case "$test" in recorded.py | joint.py | functions.py | captured.py) device=cuda loads="$preload" ;; esac
+    case "$test" in recorded.py | joint.py | exports.py | functions.py | captured.py)
+        device=cuda loads="$preload" ;;
+    esac
     for conf in paged paged,growth:tight paged,record_stream:hold classic classic,expandable_segments:True direct; do
         LD_PRELOAD="$loads" MILLPOND_TORCH_DEVICE="$device" "$python" "python/tests/$test" --conf "policy:$conf"
     done

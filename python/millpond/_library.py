@@ -65,8 +65,9 @@ class _Table(ctypes.Structure):
         ("hook_remove", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_uint64)),
         ("would_fit", ctypes.CFUNCTYPE(
             ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p)),
-        ("export_pages", ctypes.c_void_p),
-        ("export_dma_buf", ctypes.c_void_p),
+        ("export_pages", ctypes.CFUNCTYPE(
+            ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p)),
+        ("export_dma_buf", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p)),
         ("keys", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))),
         ("unserved", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))),
         # The shim calls this one.

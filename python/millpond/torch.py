@@ -19,7 +19,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
-from millpond import _groups, _library, _peak, _pond, _record, _shim, _shortage, _sleep
+from millpond import _export, _groups, _library, _peak, _pond, _record, _shim, _shortage, _sleep
+from millpond._export import DmaBuf, Page, Pages
 from millpond._groups import Info
 from millpond._library import BadType, BadValue, Error
 from millpond._sleep import Group
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
     Device: TypeAlias = int | str | torch.device
 
 __all__ = [
-    "Error", "Fit", "Group", "Hook", "Info", "Shortage", "conf", "disable", "enable", "group", "is_enabled",
-    "memory_summary", "on_out_of_memory", "pause", "peak", "poll", "record", "report", "resume", "snapshot", "stats",
-    "would_fit",
+    "DmaBuf", "Error", "Fit", "Group", "Hook", "Info", "Page", "Pages", "Shortage", "conf", "disable", "enable",
+    "export_dma_buf", "export_pages", "group", "is_enabled", "memory_summary", "on_out_of_memory", "pause", "peak", "poll",
+    "record", "report", "resume", "snapshot", "stats", "would_fit",
 ]
 
 _lock = threading.Lock()
@@ -59,6 +60,19 @@ _SAVER = (
 )
 
 
+# What has PyTorch register all memory with NCCL, under its two names.
+_NCCL_HOOK = ("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK")
+
+# What PyTorch takes for true, in lower case.
+_NCCL_TRUE = ("1", "true", "t", "yes", "y", "on")
+
+_NCCL_HOOK_IS_OFF = (
+    "millpond: {name} is turned off for this process, as PyTorch turns it off with expandable segments: NCCL would go on "
+    "using pages that went back to the driver. Use policy:classic, or register a torch.cuda.MemPool whose memory NCCL has "
+    "allocated: MemPool(backend.mem_allocator), and backend.register_mem_pool(pool)"
+)
+
+
 def enable(conf: str | None = None) -> None:
     """Puts Millpond in the place of PyTorch's CUDA allocator, for the rest of the process.
 
@@ -71,6 +85,7 @@ def enable(conf: str | None = None) -> None:
     Raises ``Error``, and changes nothing, if torch is missing or of a version that is not served, if the configuration has
     a mistake, or if CUDA memory is in use already. Warns if torch_memory_saver's hooks are loaded: they see no memory; and
     of keys that ask for what Millpond does not do. ``torch._C._accelerator_setAllocatorSettings`` changes settings later.
+    Where memory lies in pages, it turns ``TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK`` off in the environment, and warns.
     """
     global _asked, _loaded
     with _lock:
@@ -101,6 +116,18 @@ def enable(conf: str | None = None) -> None:
     _hand_on(torch, os.environ.get("MILLPOND_CONF", "") if conf is None else conf)
     if _has_saver():
         warnings.warn(_SAVER, RuntimeWarning, stacklevel=2)
+    if _has_pages():
+        for name in _NCCL_HOOK:
+            if os.environ.get(name, "").lower() in _NCCL_TRUE:
+                os.environ[name] = "0"
+                warnings.warn(_NCCL_HOOK_IS_OFF.format(name=name), RuntimeWarning, stacklevel=2)
+
+
+def _has_pages() -> bool:
+    """Returns whether memory lies in pages under the present configuration."""
+    chosen = _library.text("configuration")
+    is_classic = "policy:classic" in chosen and "expandable_segments:True" not in chosen
+    return not is_classic and "policy:direct" not in chosen
 
 
 def _warn(text: bytes) -> None:
@@ -374,6 +401,46 @@ def resume(group: Group | str) -> None:
             _groups.resume(device, found.name)
         except _pond.OutOfMemory as error:
             raise _out_of_memory()(str(error)) from error
+
+
+def export_pages(tensor: "torch.Tensor") -> Pages:
+    """Returns the pages behind a tensor, each as a file descriptor for another process or another library, which maps it
+    with ``cuMemImportFromShareableHandle``. It takes memory of pages: ``policy:paged``, or expandable segments.
+
+        with millpond.torch.export_pages(tensor) as exported:
+            for page in exported.pages:
+                send(page.descriptor, page.bytes)      # such as with socket.send_fds
+
+    A descriptor gives access to the whole page, and so to all that lies next to the tensor. Keep the tensor until the
+    others are done with it: freed memory is used again while they still see it. They keep what they have mapped, whatever
+    becomes of the tensor and of the descriptors here.
+
+    Raises ``Error`` for memory that does not lie in pages, and if the device cannot share pages. Raises ``ValueError`` for
+    a tensor without bytes on a CUDA device.
+    """
+    return _export.pages(*_bytes_of(tensor))
+
+
+def export_dma_buf(tensor: "torch.Tensor") -> DmaBuf:
+    """Returns one file descriptor for all bytes of a tensor, which the driver of another device imports, such as that of a
+    network card with ``ibv_reg_dmabuf_mr``. It takes memory of every policy.
+
+    The file has whole pages of the host, so it also shows what lies around the tensor. Keep the tensor until the others
+    are done with it, as for ``export_pages``.
+
+    Raises ``Error`` if the device has no DMA buffers, and if its driver makes none of a tensor that lies in several pages:
+    the message says what to do then. Raises ``ValueError`` for a tensor without bytes on a CUDA device.
+    """
+    return _export.dma_buf(*_bytes_of(tensor))
+
+
+def _bytes_of(tensor: "torch.Tensor") -> tuple[int, int]:
+    """Returns the address of a tensor's first element, and the number of bytes up to the end of its last one."""
+    _enabled()
+    if not tensor.is_cuda or tensor.numel() == 0:
+        raise BadValue(f"millpond: a tensor with {tensor.numel()} elements on {tensor.device} has no bytes on a CUDA device")
+    last = sum((size - 1) * stride for size, stride in zip(tensor.size(), tensor.stride()))
+    return tensor.data_ptr(), (last + 1) * tensor.element_size()
 
 
 def _devices_of(group: Group) -> list[int]:

@@ -56,6 +56,16 @@ def short_of_memory() -> list[int]:
     return [fit.short_bytes, fit.reserves_bytes, fit.releases_bytes, int(fit.fits), len(fit.served_by)]
 
 
+def exports(tensor: "torch.Tensor") -> list[int]:
+    with millpond.torch.export_pages(tensor) as exported:
+        pages: tuple[millpond.torch.Page, ...] = exported.pages
+        found = [exported.offset, *(page.descriptor + page.address + page.bytes for page in pages)]
+    made: millpond.torch.DmaBuf = millpond.torch.export_dma_buf(tensor)
+    found += [made.descriptor, made.fileno(), made.offset, made.bytes]
+    made.close()
+    return found
+
+
 def switches() -> list[bool]:
     millpond.torch.enable("policy:classic")
     millpond.torch.enable(conf=None)
