@@ -2,6 +2,7 @@
 It is never run. scripts/python.sh checks it against the installed package."""
 
 import pathlib
+from typing import Any
 
 import millpond
 import millpond.cupy
@@ -56,7 +57,7 @@ def short_of_memory() -> list[int]:
     return [fit.short_bytes, fit.reserves_bytes, fit.releases_bytes, int(fit.fits), len(fit.served_by)]
 
 
-def exports(tensor: "torch.Tensor") -> list[int]:
+def exports(tensor: Any) -> list[int]:
     with millpond.torch.export_pages(tensor) as exported:
         pages: tuple[millpond.torch.Page, ...] = exported.pages
         found = [exported.offset, *(page.descriptor + page.address + page.bytes for page in pages)]

@@ -188,9 +188,9 @@ impl<G: Gear> CudaWith<G> {
         self.device.export(address, bytes)
     }
 
-    /// Returns a DMA buffer of `bytes` bytes at an address: one file descriptor that other drivers of the machine import,
-    /// as for the registration with a network card (`ibv_reg_dmabuf_mr`). It takes pages and memory of `cuMemAlloc`, and
-    /// a device with [`DeviceInfo::dma_buf`].
+    /// Returns a DMA buffer of `bytes` bytes at an address: one file descriptor that other drivers of the machine
+    /// import, as for the registration with a network card (`ibv_reg_dmabuf_mr`). It takes pages and memory of
+    /// `cuMemAlloc`, and a device with [`DeviceInfo::dma_buf`].
     ///
     /// The buffer is made of whole pages of the host, so it also shows what lies around the bytes. It stands for the
     /// memory and not for the addresses. Do not free the memory before the others are done with it: freed memory is

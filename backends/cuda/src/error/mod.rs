@@ -210,8 +210,8 @@ pub enum CudaError {
     },
     /// The device has no DMA buffers.
     #[error(
-        "device {device} has no DMA buffers: they take Linux and the open kernel modules of NVIDIA's driver; register the \
-         memory through nvidia-peermem, or export its pages"
+        "device {device} has no DMA buffers: they take Linux and the open kernel modules of NVIDIA's driver; register \
+         the memory through nvidia-peermem, or export its pages"
     )]
     NoDmaBuf {
         /// The device.
@@ -219,8 +219,8 @@ pub enum CudaError {
     },
     /// The driver made no DMA buffer of the memory.
     #[error("{call}: there is no DMA buffer of {bytes} bytes at {address:#x}: {code}; {}", if *pages > 1 {
-        format!("they lie in {pages} pages, of which this driver takes one at a time: export each page alone, or take the \
-                 memory from policy:classic, where it lies in one allocation")
+        format!("they lie in {pages} pages, of which this driver takes one at a time: export each page alone, or take \
+                 the memory from policy:classic, where it lies in one allocation")
     } else {
         "check that it is memory of this device, and the limit on open files (ulimit -n)".to_owned()
     })]

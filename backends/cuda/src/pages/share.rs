@@ -1,5 +1,5 @@
-//! Memory that goes to other processes and other drivers, and pages that come from other processes, as file descriptors.
-//! How a descriptor gets from one process to another is left to the program.
+//! Memory that goes to other processes and other drivers, and pages that come from other processes, as file
+//! descriptors. How a descriptor gets from one process to another is left to the program.
 
 use std::ffi::{c_uint, c_void};
 use std::fmt;
@@ -19,13 +19,13 @@ use crate::memory::size;
 
 const EXPORT: &str = "cuMemExportToShareableHandle";
 const IMPORT: &str = "cuMemImportFromShareableHandle";
-
 const DMA_BUF: &str = "cuMemGetHandleForAddressRange";
 
 /// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`.
 const DMA_BUF_DESCRIPTOR: c_uint = 1;
 
-/// DMA buffers are made of whole pages of the host. This is the largest that CUDA's hosts have, a multiple of the others.
+/// DMA buffers are made of whole pages of the host. This is the largest that CUDA's hosts have, and a multiple of the
+/// others.
 const HOST_PAGE: u64 = 64 << 10;
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, as a number.

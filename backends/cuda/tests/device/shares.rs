@@ -193,6 +193,40 @@ fn what_cannot_be_shared_is_refused_with_what_to_do() {
     assert!(matches!(none.import(&descriptors(&shared)), Err(CudaError::Misuse(Misuse::Unsupported { .. }))));
 }
 
+/// What a driver says of memory in several pages differs, and none that refuses it may refuse each page alone.
+#[test]
+fn dma_buffers_are_made_of_all_pages_or_of_one_at_a_time() {
+    let Some((cuda, unit)) = sharing() else { return };
+    let stream = cuda.create_stream().unwrap();
+    let run = Run::new(&cuda, stream, &[unit, 2 * unit]);
+    let (address, files) = (run.range.address(), open_files());
+    if !cuda.info().dma_buf {
+        eprintln!("SKIPPED: the device has no DMA buffers");
+        assert_eq!(cuda.export_dma_buf(address, unit).unwrap_err(), CudaError::NoDmaBuf { device: 0 });
+        run.end(&cuda, stream);
+        return;
+    }
+    let all = cuda.export_dma_buf(address + 512, 3 * unit - 512);
+    let several = all.is_ok();
+    match all {
+        Ok(made) => assert_eq!((made.offset, made.bytes), (512, 3 * unit)),
+        Err(error) => assert!(matches!(error, CudaError::DmaBufRefused { pages: 2, .. }), "{error:?}"),
+    }
+    assert_eq!(run.pages.iter().map(|(_, page)| cuda.is_shared(page)).collect::<Vec<_>>(), [several; 2]);
+    for (offset, page) in &run.pages {
+        let made = cuda.export_dma_buf(address + offset, page.bytes()).unwrap();
+        assert_eq!((made.offset, made.bytes), (0, page.bytes()));
+        assert!(cuda.is_shared(page));
+    }
+    eprintln!("DMA buffers of several pages: {several}");
+    let segment = cuda.reserve(ClassId::DEVICE, 2 * unit).unwrap();
+    drop(cuda.export_dma_buf(segment.address(), 2 * unit).unwrap());
+    assert_eq!(open_files(), files, "each descriptor was the program's");
+    // SAFETY: no work uses it.
+    unsafe { cuda.release(segment) };
+    run.end(&cuda, stream);
+}
+
 /// Another process would keep the old pages, and the group get new ones: the two would no longer share anything.
 #[test]
 fn a_group_of_which_pages_are_shared_is_not_paused() {
