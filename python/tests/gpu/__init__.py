@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gpu.common import Feature
 
-SECTIONS = ("installed", "memory", "statistics", "streams", "training", "processes", "sharing", "graphs", "sleep")
+SECTIONS = (
+    "installed", "memory", "statistics", "streams", "training", "processes", "sharing", "registration", "graphs", "sleep",
+)
 
 
 def load() -> "list[tuple[str, Feature]]":
