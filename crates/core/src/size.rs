@@ -1,5 +1,7 @@
 //! The way from a request in bytes to a block size, a side and a segment size: PyTorch's rounding.
 
+use core::num::NonZeroU64;
+
 use crate::ids::Side;
 use crate::settings::{Divisions, Settings};
 use crate::units::{
@@ -55,10 +57,14 @@ impl Sizes {
     #[inline(always)]
     pub fn want(&self, requested: u64) -> Option<Want> {
         debug_assert_ne!(requested, 0, "an empty request has no block");
-        match &self.divisions {
-            None => self.want_undivided(requested),
-            Some(divisions) => self.want_divided(requested, divisions.of(requested)),
+        if requested >= REQUEST_BYTES_MAX {
+            return None;
         }
+        let rounded = match &self.divisions {
+            None => Self::in_quanta(requested),
+            Some(divisions) => round_to_division(requested, divisions.of(requested)),
+        };
+        Some(self.want_of(requested, rounded))
     }
 
     /// Returns the numbers of steps into which octaves are divided, if any is.
@@ -66,27 +72,21 @@ impl Sizes {
         self.divisions
     }
 
-    /// Rounds a request (not 0) to a multiple of 512, whatever the divisions are. Otherwise it is [`want`](Self::want).
+    /// Rounds a request of less than 2^60 bytes to a multiple of 512, as [`want`](Self::want) does without divisions.
     #[inline(always)]
-    pub fn want_undivided(&self, requested: u64) -> Option<Want> {
-        if requested >= REQUEST_BYTES_MAX {
-            return None;
-        }
-        Some(self.want_of(requested, (requested + QUANTUM - 1) & !(QUANTUM - 1)))
+    pub const fn in_quanta(requested: u64) -> u64 {
+        (requested + QUANTUM - 1) & !(QUANTUM - 1)
     }
 
-    /// Rounds a request (not 0) to one of this number of steps of its octave, whatever the divisions are. Otherwise it
-    /// is [`want`](Self::want).
-    #[inline]
-    pub fn want_divided(&self, requested: u64, divisions: u64) -> Option<Want> {
-        if requested >= REQUEST_BYTES_MAX {
-            return None;
-        }
-        Some(self.want_of(requested, round_to_division(requested, divisions)))
+    /// Rounds a request (not 0) as [`want`](Self::want) does with this number of divisions in its octave. Returns `None`
+    /// for 2^60 bytes and more.
+    pub fn in_steps(requested: u64, divisions: u64) -> Option<NonZeroU64> {
+        if requested >= REQUEST_BYTES_MAX { None } else { NonZeroU64::new(round_to_division(requested, divisions)) }
     }
 
+    /// Returns a request that was rounded to this size.
     #[inline(always)]
-    fn want_of(&self, requested: u64, rounded: u64) -> Want {
+    pub fn want_of(&self, requested: u64, rounded: u64) -> Want {
         let side = if rounded <= self.small_bytes { Side::Small } else { Side::Large };
         Want { requested, rounded, side }
     }

@@ -3,22 +3,26 @@
 //! It is read without a lock by every request. So a change is not seen by all threads at once: a request is rounded by
 //! the old numbers or by the new ones.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use millpond_core::settings::Divisions;
+use millpond_core::units::REQUEST_BYTES_MAX;
 use millpond_core::{Sizes, Want};
 
 /// The rounding rules of an allocator. What does not depend on `roundup_power2_divisions` stays as it was.
 pub(crate) struct Rounding {
     sizes: Sizes,
-    is_divided: AtomicBool,
+    /// Requests below this are rounded to multiples of 512. It is 0 while octaves are divided, and otherwise the size
+    /// from which a request is too large for any device: so one comparison stands for both.
+    plain_below: AtomicU64,
     divisions: [AtomicU64; 16],
 }
 
 impl Rounding {
     pub(crate) fn new(sizes: Sizes) -> Self {
         let divisions = sizes.divisions();
-        let rounding = Self { sizes, is_divided: AtomicBool::new(false), divisions: Default::default() };
+        let rounding = Self { sizes, plain_below: AtomicU64::new(0), divisions: Default::default() };
         rounding.divide(divisions);
         rounding
     }
@@ -26,24 +30,26 @@ impl Rounding {
     /// Rounds a request (not 0), as [`Sizes::want`] does.
     #[inline(always)]
     pub(crate) fn want(&self, requested: u64) -> Option<Want> {
-        if self.is_divided.load(Ordering::Relaxed) {
-            self.divided(requested)
-        } else {
-            self.sizes.want_undivided(requested)
-        }
+        let rounded = match requested < self.plain_below.load(Ordering::Relaxed) {
+            true => Sizes::in_quanta(requested),
+            false => self.rounded(requested)?.get(),
+        };
+        Some(self.sizes.want_of(requested, rounded))
     }
 
     #[inline(never)]
-    fn divided(&self, requested: u64) -> Option<Want> {
+    fn rounded(&self, requested: u64) -> Option<NonZeroU64> {
+        // 0 divisions round to multiples of 512.
         let divisions = self.divisions[Divisions::slot_of(requested)].load(Ordering::Relaxed);
-        self.sizes.want_divided(requested, divisions)
+        Sizes::in_steps(requested, divisions)
     }
 
     /// Divides octaves into these numbers of steps from now on.
     pub(crate) fn divide(&self, divisions: Option<Divisions>) {
         let numbers = divisions.unwrap_or_default().0;
         self.divisions.iter().zip(numbers).for_each(|(slot, number)| slot.store(number, Ordering::Relaxed));
-        self.is_divided.store(divisions.is_some(), Ordering::Relaxed);
+        let plain_below = if divisions.is_some() { 0 } else { REQUEST_BYTES_MAX };
+        self.plain_below.store(plain_below, Ordering::Relaxed);
     }
 }
 
