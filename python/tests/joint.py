@@ -36,7 +36,8 @@ class Controls(ctypes.Structure):
     _fields_ = [
         ("version", ctypes.c_uint64),
         *((name, ctypes.c_void_p) for name in (
-            "reset", "fail_nth", "calls", "set_bytes", "set_others", "set_rdma", "held_bytes", "lose",
+            "reset", "fail_nth", "calls", "set_bytes", "set_others", "set_rdma", "set_dma_buf",
+            "read_dma_buf", "held_bytes", "lose",
         )),
         ("hold", ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint32, ctypes.c_size_t)),
         ("open", ctypes.CFUNCTYPE(None, ctypes.c_uint64)),
@@ -52,7 +53,7 @@ class Driver:
         entry = self.library.millpond_cuda_driver_table
         entry.restype = ctypes.POINTER(Controls)
         self.controls = entry().contents
-        assert self.controls.version == 3, self.controls.version
+        assert self.controls.version == 4, self.controls.version
         context = ctypes.c_void_p()
         self.call("cuInit", 0)
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
