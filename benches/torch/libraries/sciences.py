@@ -75,10 +75,9 @@ def equivariant(setting, count):
     draw = setting.draw(203)
     inside = o3.Irreps(setting.pick("32x0e + 32x1o + 16x2e", "4x0e + 2x1o"))
     ball = o3.Irreps.spherical_harmonics(2)
-    with setting.building():
-        product = o3.FullyConnectedTensorProduct(inside, ball, inside, shared_weights=False)
-        weights = FullyConnectedNet([10, setting.pick(32, 8), product.weight_numel], torch.nn.functional.silu)
-        first, last = o3.Linear("8x0e", inside), o3.Linear(inside, "1x0e")
+    product = o3.FullyConnectedTensorProduct(inside, ball, inside, shared_weights=False)
+    weights = FullyConnectedNet([10, setting.pick(32, 8), product.weight_numel], torch.nn.functional.silu)
+    first, last = o3.Linear("8x0e", inside), o3.Linear(inside, "1x0e")
     modules = torch.nn.ModuleList([product, weights, first, last]).to(setting.device)
     optimiser = torch.optim.Adam(modules.parameters(), lr=1e-3)
     centres = torch.linspace(0, 1, 10, device=setting.device)
