@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import io
 import json
 import os
 import pathlib
@@ -35,7 +36,7 @@ for name in names:
     row = {"program": name, "allocator": allocator, "steps": 4, "times": [1, 1, 2, 2], "losses": [1.0, 2.0]}
     row["loss"] = 2.0
     if allocator == "expandable" and name == "b":
-        row = {"program": name, "allocator": allocator, "failed": "no memory", "step": 2}
+        row = {"program": name, "allocator": allocator, "failed": "no memory", "step": 2, "trace": "File x"}
     print("row " + json.dumps(row), flush=True)
     if "failed" in row:
         sys.exit("the device is lost")
@@ -110,8 +111,9 @@ class Processes(unittest.TestCase):
             script = os.path.join(folder, "child.py")
             pathlib.Path(script).write_text(CHILD)
             comparison = Comparison(Kinds(script), arguments)
-            with contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):
+            with contextlib.redirect_stdout(None), contextlib.redirect_stderr(io.StringIO()) as errors:
                 comparison.run(["a", "b", "c"], allocators, by_turns)
+            self.assertIn("b on expandable: File x", errors.getvalue())
         return [(one["program"], one["allocator"], one.get("failed")) for one in comparison.rows]
 
     def test_what_broke_has_a_row_and_the_rest_runs_anew(self):

@@ -50,6 +50,8 @@ class Comparison:
         """Keeps a row, and shows it."""
         self.rows.append(row)
         print(tables.line(row), flush=True)
+        if "trace" in row:
+            print(f"{row['program']} on {row['allocator']}: {row['trace']}", file=sys.stderr, flush=True)
         if self.arguments.out:
             tables.write(self.catalogue, self.arguments.out, self.rows)
 

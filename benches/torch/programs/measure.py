@@ -139,9 +139,8 @@ def child(catalogue, arguments):
         except EOFError:
             raise
         except Exception as error:
-            print(f"{name}: {traceback.format_exc(-6)}", file=sys.stderr, flush=True)
             row["failed"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-            row["step"] = len(meter.times)
+            row["step"], row["trace"] = len(meter.times), traceback.format_exc(-8)[-3000:]
         tell(row)
         if "failed" in row:
             if setting.is_cuda:
