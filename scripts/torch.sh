@@ -11,13 +11,13 @@
 # `hooks` are CuPy, RMM and recordings, and `joint` is one program of PyTorch, CuPy and RMM, which fails if it reserves
 # more than GOAL times what is live, where that is set; what is not installed is skipped. Of the programs, ONLY names
 # some (gpt2,gnn), STEPS is the number of steps, 24 unless set, and ROUNDS how often each allocator runs them, 1 unless
-# set. And where named: own, PyTorch's own tests of its allocator, if TEST_CUDA names test/test_cuda.py of its sources
-# (TEST_EXTRA: a folder with expecttest and psutil), and libraries, programs on other people's libraries
-# (benches/torch/libraries.py), whose allocators take steps in turn: ONLY and STEPS are as above, and PART=1/3 runs a
-# third of them in some six minutes. It finds what WHEELS packed, such as diffusers and trl. And ranks: DDP, FSDP2 and
-# more on two GPUs, natively and on Millpond. It takes some minutes, and fewer with TOGETHER=1, which runs several
-# programs in a process; STEPS are 30 there, and ONLY names some of them. With one GPU it says that it is skipped, and
-# does not fail.
+# set. And where named: own, PyTorch's own tests of its allocator, if TEST_CUDA names files of its sources, such as
+# test/test_cuda.py (TEST_EXTRA: a folder with expecttest and psutil; CONF and JOBS: the configuration, and how many run
+# at a time), and libraries, programs on other people's libraries (benches/torch/libraries.py), whose allocators take
+# steps in turn: ONLY and STEPS are as above, and PART=1/3 runs a third of them in some six minutes. It finds what WHEELS
+# packed, such as diffusers and trl. And ranks: DDP, FSDP2 and more on two GPUs, natively and on Millpond. It takes some
+# minutes, and fewer with TOGETHER=1, which runs several programs in a process; STEPS are 30 there, and ONLY names some
+# of them. With one GPU it says that it is skipped, and does not fail.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -109,8 +109,10 @@ ranks() {
     return "$code"
 }
 own() {
-    timeout 590 "$python" python/tests/torch_own_tests.py "${TEST_CUDA:?names the tests of PyTorch}" \
-        --extra "${TEST_EXTRA:-}" --errors "$results/own"
+    local tests
+    read -r -a tests <<<"${TEST_CUDA:?names the tests of PyTorch}"
+    timeout 590 "$python" python/tests/torch_own_tests.py "${tests[@]}" --extra "${TEST_EXTRA:-}" \
+        --conf "${CONF:-policy:paged}" --jobs "${JOBS:-4}" --seconds 540 --errors "$results/own"
 }
 
 status=0

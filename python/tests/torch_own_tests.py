@@ -1,26 +1,38 @@
 """PyTorch's own tests of its CUDA allocator, on that allocator and on Millpond, on a machine with a GPU.
 
-    python python/tests/torch_own_tests.py PATH/TO/test_cuda.py [--extra FOLDER] [--conf policy:paged] [--only PART,PART]
+    python python/tests/torch_own_tests.py FILE... [--extra FOLDER] [--conf policy:paged] [--only PART,PART] [--jobs 4]
+        [--seconds 560]
 
-The file is test/test_cuda.py of PyTorch's sources, of the release that is installed; one of another release runs as far as
-its imports are there, and what tests something that the installed torch does not have fails on both. FOLDER has what
-torch.testing imports and is not installed, such as expecttest and psutil. Each test that is named below runs on both
-allocators, in processes that are started anew behind a test that ends its process or takes too long. Prints a row for each,
-and ends with 1 if one works natively and fails on Millpond, unless it is listed among those that cannot apply.
+The files are from the folder test of PyTorch's sources, of the release that is installed: test_cuda.py,
+test_cuda_multigpu.py, test_cuda_trace.py, test_cuda_sanitizer.py, test_cuda_primary_ctx.py, test_cuda_nvml_based_avail.py,
+test_cuda_expandable_segments.py, test_accelerator.py, test_multiprocessing.py, inductor/test_cudagraph_trees.py and
+profiler/test_memory_profiler.py. A file of another release runs as far as its imports are there, and what tests something
+that the installed torch does not have fails on both. FOLDER has what torch.testing imports and is not installed, such as
+expecttest and psutil.
+
+Of test_cuda.py the tests that are named below run, and of other files all of them: on both allocators, several at a time,
+in processes that are started anew after a test that fails, ends its process or takes too long. Tests that fill the device
+run alone at the end, and so does once more what fails on Millpond alone. After --seconds no test is begun. Prints a row for
+each difference and for each file, and ends with 1 if a test works natively and fails on Millpond, unless
+torch_own_differences.md beside this file has a reason for it.
 """
 
 import argparse
 import importlib.util
 import json
 import os
+import pathlib
 import queue
+import re
 import subprocess
 import sys
 import threading
+import time
 import unittest
 from typing import Any
 
-# By class. A parametrized test counts under the name in front of its parameters.
+# Of test_cuda.py, by class: what looks at devices, dtypes, autocast, kernels or random numbers and never at memory is not
+# among them. A parametrized test counts under the name in front of its parameters.
 NAMES = {
     "TestCuda": """
         test_pinned_memory_empty_cache test_memory_allocation test_memory_stats test_out_of_memory test_out_of_memory_retry
@@ -70,49 +82,52 @@ NAMES = {
     "TestFXMemoryProfiler": "test_fx_memory_profiler_augmentation",
 }
 
-# What tests, or asks for, something that another allocator has not, with the reason. They run, and do not count.
-CANNOT = {
-    "test_allocator_settings": "asks for settings of PyTorch's allocator in its snapshot, and changes them in the process",
-    "test_allocator_memory_fraction_setting": "sets PyTorch's allocator by its environment variable and looks at its own texts",
-    "test_garbage_collect_expandable": "counts the segments that PyTorch's expandable segments give back",
-    "test_max_split_expandable": "turns PyTorch's expandable segments on, and sets its split limit, in the process",
-    "test_mempool_expandable": "turns PyTorch's expandable segments on in the process",
-    "test_graph_memory_stats_and_use_result_after_destroy_graph": "counts PyTorch's segments, where Millpond has pages",
-    "test_allocate_in_thread_to_pool": "counts PyTorch's segments, where Millpond has pages",
-    "test_nested_mempool": "counts PyTorch's segments, where Millpond has pages",
-    "test_mempool_no_split": "expects a segment for each block, where Millpond has pages",
-    "test_graph_capture_reclaim_2_streams": "turns graph_capture_record_stream_reuse on in the process",
-    "test_graph_capture_reclaim_4_streams": "turns graph_capture_record_stream_reuse on in the process",
-    "test_cuda_graph_allocator_propagates_stream": "counts a segment for each stream, where the streams of a pool have one home",
-    "test_record_stream": "expects the very block that another stream used to be granted first, once that stream is done",
-    "test_memory_snapshot_script": "counts PyTorch's segments of 2 MiB, where Millpond has pages",
-    "test_allocator_backend": "asks for the name of PyTorch's allocator",
-}
-# Not among the names at all: what looks at devices, dtypes, autocast, kernels or random numbers and never at memory.
+# What fills the device, or asks how much is free.
+ALONE = re.compile("out_of_memory|oom|memory_fraction|device_memory_used|mem_get_info|garbage_collect|limited_memory|largeTensor")
 LIMIT_SECONDS = 120
+# Tests that one process runs before it is started anew, so that several processes have something to do.
+CHUNK = 20
+Outcome = dict[str, str]
 # The test that counts after all where this is set.
 HOLD, HELD = "record_stream:hold", "test_record_stream"
 
 
-def base(name: str, case: str) -> str | None:
-    """Returns the name in front of a test's parameters as it is listed, or ``None`` if it is not."""
-    listed = [known for known in NAMES.get(case, "").split() if name == known or name.startswith(known + "_")]
+def reasons() -> dict[str, str]:
+    """Returns the reason for each difference that there may be, by the name of the test."""
+    text = pathlib.Path(__file__).with_name("torch_own_differences.md").read_text()
+    return dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", text, re.MULTILINE))
+
+
+def longest(name: str, known: Any) -> str | None:
+    """Returns the known name that a test has in front of its parameters, or ``None``."""
+    listed = [each for each in known if name == each or name.startswith(each + "_")]
     return max(listed, key=len, default=None)
 
 
-def load(path: str, extra: Any) -> Any:
-    if extra:
-        sys.path.append(extra)
+def load(path: str, extra: str) -> Any:
+    sys.path[:0] = [part for part in (extra, os.path.dirname(os.path.abspath(path))) if part]
     sys.argv = [path]
-    spec = importlib.util.spec_from_file_location("torch_test_cuda", path)
+    # The name that the file has for others, and for processes that it starts.
+    name = pathlib.Path(path).stem
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None, path
     module = importlib.util.module_from_spec(spec)
-    sys.modules["torch_test_cuda"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
 
-def reason(traceback: str) -> str:
+def found_in(path: str, module: Any) -> dict[str, type[unittest.TestCase]]:
+    cases = {name: case for name, case in vars(module).items() if isinstance(case, type) and issubclass(case, unittest.TestCase)}
+    found = {}
+    for name, case in cases.items():
+        for test in unittest.TestLoader().getTestCaseNames(case):
+            if pathlib.Path(path).name != "test_cuda.py" or longest(test, NAMES.get(name, "").split()):
+                found[f"{name}.{test}"] = case
+    return found
+
+
+def why(traceback: str) -> str:
     """Returns the line of a traceback that says what went wrong, and prints all of it."""
     print(traceback, file=sys.stderr, flush=True)
     lines = [line for line in traceback.splitlines() if line and not line.startswith((" ", "Traceback", "To execute", "This message"))]
@@ -127,34 +142,33 @@ def work(arguments: argparse.Namespace) -> None:
         import millpond.torch
 
         millpond.torch.enable(arguments.on)
-    module = load(arguments.file, arguments.extra)
-    cases = {name: case for name, case in vars(module).items() if isinstance(case, type) and issubclass(case, unittest.TestCase)}
-    found = [f"{name}.{test}" for name, case in cases.items() for test in unittest.TestLoader().getTestCaseNames(case)
-             if base(test, name)]
-    print(json.dumps({"found": found}), file=out, flush=True)
+    path = arguments.files[0]
+    cases = found_in(path, load(path, arguments.extra))
+    print(json.dumps({"found": list(cases)}), file=out, flush=True)
     for line in sys.stdin:
-        case, test = line.strip().split(".")
+        name = line.strip()
         result = unittest.TestResult()
-        cases[case](test).run(result)
+        cases[name](name.split(".")[1]).run(result)
         if result.skipped:
             became, said = "skipped", result.skipped[0][1]
         elif result.wasSuccessful() or result.expectedFailures:
             became, said = "works", ""
         else:
-            became, said = "fails", reason((result.errors + result.failures)[0][1])
-        print(json.dumps({"test": f"{case}.{test}", "became": became, "said": said[:160]}), file=out, flush=True)
+            became, said = "fails", why((result.errors + result.failures)[0][1])
+        print(json.dumps({"test": name, "became": became, "said": said[:160]}), file=out, flush=True)
 
 
 class Worker:
-    def __init__(self, arguments: argparse.Namespace, on: str) -> None:
-        command = [sys.executable, __file__, arguments.file, "--on", on]
-        if arguments.extra:
-            command += ["--extra", arguments.extra]
-        self.errors = open(f"{arguments.errors}.{on.split(':')[-1]}.txt", "a")
+    """A process that runs tests of a file on an allocator."""
+
+    def __init__(self, arguments: argparse.Namespace, path: str, on: str) -> None:
+        command = [sys.executable, __file__, path, "--on", on, "--extra", arguments.extra]
+        self.errors = open(f"{arguments.errors}.{pathlib.Path(path).stem}.{on.split(':')[-1]}.txt", "a")
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True)
         self.lines: queue.Queue[Any] = queue.Queue()
         threading.Thread(target=self.read, daemon=True).start()
-        self.found = self.next(300)
+        said = self.next(300) or {}
+        self.found: list[str] | None = said.get("found")
 
     def read(self) -> None:
         for line in self.process.stdout or ():
@@ -166,9 +180,9 @@ class Worker:
         try:
             return self.lines.get(timeout=seconds)
         except queue.Empty:
-            return {"became": "fails", "said": f"did not end in {seconds} s"}
+            return {"became": "fails", "said": f"did not end in {seconds:.0f} s"}
 
-    def run(self, test: str) -> Any:
+    def run(self, test: str) -> Outcome:
         try:
             print(test, file=self.process.stdin, flush=True)
         except BrokenPipeError:
@@ -176,8 +190,8 @@ class Worker:
         said = self.next(LIMIT_SECONDS)
         if said is None:
             self.process.wait()
-            return {"became": "fails", "said": f"ended its process, with {self.process.returncode}"}, False
-        return said, "test" in said
+            return {"became": "fails", "said": f"ended its process, with {self.process.returncode}"}
+        return dict(said)
 
     def end(self) -> None:
         self.process.kill()
@@ -185,59 +199,114 @@ class Worker:
         self.errors.close()
 
 
-def run_all(arguments: argparse.Namespace, on: str) -> Any:
-    worker = Worker(arguments, on)
-    if not worker.found or "found" not in worker.found:
-        raise SystemExit(f"{on}: the file cannot be loaded: {arguments.errors}.{on.split(':')[-1]}.txt says why")
-    chosen = [part for part in arguments.only.split(",") if part]
-    tests = [test for test in worker.found["found"] if not chosen or any(part in test for part in chosen)]
-    results = {}
-    for test in tests:
-        results[test], lives = worker.run(test)
-        print(f"{on}: {test}: {results[test]['became']} {results[test]['said']}", file=sys.stderr, flush=True)
-        if not lives or results[test]["became"] == "fails":
-            # What a failed test leaves, a capture for example, would fail the next ones too.
+class Session:
+    """All tests on both allocators. Results are by allocator, file and test."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self.deadline = time.monotonic() + arguments.seconds
+        self.results: dict[tuple[str, str, str], Outcome] = {}
+        self.jobs: queue.Queue[tuple[str, str, list[str]]] = queue.Queue()
+
+    def chosen(self, found: list[str]) -> list[str]:
+        parts = [part for part in self.arguments.only.split(",") if part]
+        return [test for test in found if not parts or any(part in test for part in parts)]
+
+    def run_some(self, on: str, path: str, tests: list[str]) -> None:
+        """Runs tests of one file, one after the other, until the time is over."""
+        worker: Worker | None = None
+        for test in tests:
+            if time.monotonic() > self.deadline:
+                break
+            worker = worker or Worker(self.arguments, path, on)
+            outcome = worker.run(test) if worker.found is not None else {"became": "fails", "said": "the file cannot be loaded"}
+            self.results[on, path, test] = outcome
+            print(f"{on}: {test}: {outcome['became']} {outcome['said']}", file=sys.stderr, flush=True)
+            if outcome["became"] == "fails":
+                # What a failed test leaves, a capture for example, would fail the next ones too.
+                worker.end()
+                worker = None
+        if worker is not None:
             worker.end()
-            worker = Worker(arguments, on)
-    worker.end()
-    return results
+
+    def take_jobs(self) -> None:
+        while True:
+            try:
+                job = self.jobs.get_nowait()
+            except queue.Empty:
+                return
+            self.run_some(*job)
+
+    def run(self) -> dict[str, list[str]]:
+        """Returns the tests of each file."""
+        sides, files = ("native", self.arguments.conf), {}
+        for path in self.arguments.files:
+            worker = Worker(self.arguments, path, "native")
+            if worker.found is None:
+                print(f"{path}: cannot be loaded; {worker.errors.name} says why", file=sys.stderr)
+            files[path] = self.chosen(worker.found or [])
+            worker.end()
+        for path, tests in files.items():
+            together = [test for test in tests if not ALONE.search(test)]
+            for begin in range(0, len(together), CHUNK):
+                for on in sides:
+                    self.jobs.put((on, path, together[begin:begin + CHUNK]))
+        threads = [threading.Thread(target=self.take_jobs) for _ in range(self.arguments.jobs)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for path, tests in files.items():
+            for on in sides:
+                self.run_some(on, path, [test for test in tests if ALONE.search(test)])
+                self.run_some(on, path, [test for test in tests if on != "native" and self.is_worse(path, test)])
+        return files
+
+    def is_worse(self, path: str, test: str) -> bool:
+        before, now = (self.results.get((on, path, test)) for on in ("native", self.arguments.conf))
+        return before is not None and now is not None and before["became"] == "works" and now["became"] != "works"
+
+
+def report(session: Session, files: dict[str, list[str]]) -> int:
+    conf, known, unexplained = session.arguments.conf, reasons(), []
+    if HOLD in conf:
+        del known[HELD]
+    print(f"| test | Millpond, {conf} | reason |\n|---|---|---|")
+    for path, tests in files.items():
+        for test in tests:
+            if session.is_worse(path, test):
+                said = session.results[conf, path, test]["said"].replace("|", "/")
+                reason = known.get(longest(test.split(".")[1], known) or "")
+                unexplained += [] if reason else [test]
+                print(f"| {test} | {said} | {reason or '**none**'} |")
+    print("\n| file | tests | work on PyTorch | and on Millpond | ratio | differ with a reason | not run |\n|---|---|---|---|---|---|---|")
+    for path, tests in files.items():
+        ran = [test for test in tests if all((on, path, test) in session.results for on in ("native", conf))]
+        native = [test for test in ran if session.results["native", path, test]["became"] == "works"]
+        both = [test for test in native if not session.is_worse(path, test)]
+        explained = len(native) - len(both) - len([test for test in unexplained if test in native])
+        ratio = f"{len(both) / len(native):.3f}" if native else ""
+        print(f"| {pathlib.Path(path).name} | {len(tests)} | {len(native)} | {len(both)} | {ratio} | {explained} | {len(tests) - len(ran)} |")
+    print("\nworse on Millpond without a reason: " + (", ".join(unexplained) or "none"))
+    return 1 if unexplained or not any(files.values()) else 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file")
+    parser.add_argument("files", nargs="+")
     parser.add_argument("--extra", default="")
     parser.add_argument("--conf", default="policy:paged")
     parser.add_argument("--only", default="")
+    parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=560)
     parser.add_argument("--errors", default="/tmp/torch_own_tests")
     parser.add_argument("--on", default="")
     arguments = parser.parse_args()
     if arguments.on:
         work(arguments)
         return 0
-    native, ours = run_all(arguments, "native"), run_all(arguments, arguments.conf)
-    print(f"| test | PyTorch | Millpond, {arguments.conf} | |\n|---|---|---|---|")
-    worse: list[str] = []
-    counts: dict[tuple[str, str], int] = {}
-    for test, before in native.items():
-        now = ours.get(test, {"became": "missing", "said": ""})
-        case, name = test.split(".")
-        cannot = CANNOT.get(base(name, case) or "", "")
-        if name == HELD and HOLD in arguments.conf:
-            cannot = ""
-        if before["became"] == "works" and now["became"] != "works" and not cannot:
-            worse.append(test)
-        counts[before["became"], now["became"]] = counts.get((before["became"], now["became"]), 0) + 1
-        said = now["said"] or before["said"]
-        remark = f"cannot apply: {cannot}" if cannot and now["became"] != "works" else said.replace("|", "/")
-        print(f"| {test} | {before['became']} | {now['became']} | {remark} |")
-    listed = {f"{case}.{name}" for case, names in NAMES.items() for name in names.split()}
-    absent = sorted(name for name in listed if not any(test == name or test.startswith(name + "_") for test in native))
-    print("\n" + ", ".join(f"{count} {a}/{b}" for (a, b), count in sorted(counts.items())) + " (PyTorch/Millpond)")
-    if not arguments.only:
-        print("not in this file: " + ", ".join(absent))
-    print("worse on Millpond: " + (", ".join(worse) or "none"))
-    return 1 if worse else 0
+    session = Session(arguments)
+    return report(session, session.run())
 
 
 if __name__ == "__main__":
