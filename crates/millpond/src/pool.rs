@@ -218,8 +218,8 @@ impl<B: Backend> Allocator<B> {
         state.coordinator.lock().pool_stats(id, &mut LockedShards(state))
     }
 
-    /// Returns the bytes that are reserved for the default pool or a private one; `None` if there is no such pool. Cheaper
-    /// than [`pool_stats`](Self::pool_stats), because it visits no blocks.
+    /// Returns the bytes that are reserved for the default pool or a private one; `None` if there is no such pool.
+    /// Cheaper than [`pool_stats`](Self::pool_stats), because it visits no blocks.
     pub fn pool_reserved(&self, id: PoolId) -> Option<StatByPool> {
         let state = self.state();
         state.coordinator.lock().pool_reserved(id, &mut LockedShards(state))
