@@ -47,6 +47,10 @@ REPLACES cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes,
   std::memset(attributes, 0, sizeof *attributes);
   return cudaSuccess;
 }
+REPLACES cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  use_device();
+  return driver("cuMemGetInfo_v2", free, total);
+}
 REPLACES cudaError_t cudaMalloc(void** address, size_t bytes) {
   use_device();
   return driver("cuMemAlloc_v2", address, bytes);
