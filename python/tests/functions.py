@@ -32,7 +32,7 @@ CHECKS: list[tuple[Check, list[str]]] = []
 OTHERS = {
     "contextlib": "a module", "is_initialized": "asks for CUDA", "_cuda_CUDAAllocator": "a type",
     "_save_segment_usage": "draws with a script that it downloads", "_save_memory_usage": "draws with a script that it downloads",
-    "_set_allocator_settings": "PyTorch's settings", "_host_allocator": "pinned memory", "_CUDAAllocator": "a type",
+    "_set_allocator_settings": "in settings.py", "_host_allocator": "pinned memory", "_CUDAAllocator": "a type",
     "_free_mutex": "a lock of PyTorch's", "_dummy_type": "a type", "_get_device_index": "asks for a device",
     "_get_nvml_device_index": "asks for a device", "_get_amdsmi_device_index": "asks for a device", "_flatten_stats": "a helper",
     "_make_uvm_allocator": "a part of _use_uvm", "_recurse_add_to_result": "a helper", "_augment_memory_snapshot_stack_traces": "a helper",
