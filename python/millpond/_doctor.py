@@ -228,5 +228,6 @@ def examine() -> Report:
     try:
         report.fact("command", _record.command())
     except Error:
-        report.fact("command", "none: reports need it. Install millpond-cli, or let MILLPOND_COMMAND name it")
+        how = "in a checkout, `cargo install --path crates/cli`; or let MILLPOND_COMMAND name it"
+        report.fact("command", f"none, and reports need it: {how}")
     return report

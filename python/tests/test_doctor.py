@@ -55,6 +55,9 @@ class Doctor(unittest.TestCase):
         self.assertRegex(lines[2], r"^system: Linux on x86_64, glibc 2\.\d+, Python 3\.\d+\.\d+ in ")
         self.assertIn("torch: none", lines)
         self.assertIn("configuration: policy:auto, the default", lines)
+        self.assertIn("command: /some/millpond", self.ask(None, MILLPOND_COMMAND="/some/millpond")[1])
+        [command] = [line for line in self.ask(None, PATH="/no/folder")[1] if line.startswith("command: ")]
+        self.assertIn("cargo install --path crates/cli", command)
         [problem] = self.problems(lines)
         self.assertRegex(problem, "there is no PyTorch for .*: install 2.11 to 2.15 with CUDA")
 
