@@ -14,10 +14,10 @@
 # set. And where named: own, PyTorch's own tests of its allocator, if TEST_CUDA names files of its sources, such as
 # test/test_cuda.py (TEST_EXTRA: a folder with expecttest and psutil; CONF and JOBS: the configuration, and how many run
 # at a time), and libraries, programs on other people's libraries (benches/torch/libraries.py), whose allocators take
-# steps in turn: ONLY and STEPS are as above, and PART=1/3 runs a third of them in some six minutes. It finds what WHEELS
-# packed, such as diffusers and trl. And ranks: DDP, FSDP2 and more on two GPUs, natively and on Millpond. It takes some
-# minutes, and fewer with TOGETHER=1, which runs several programs in a process; STEPS are 30 there, and ONLY names some
-# of them. With one GPU it says that it is skipped, and does not fail.
+# steps in turn: ONLY and STEPS are as above, and PART=1/3 runs a third of them in some six minutes. It finds what
+# WHEELS packed, such as diffusers and trl. And ranks: DDP, FSDP2 and more on two GPUs, natively and on Millpond. It
+# takes some minutes, and fewer with TOGETHER=1, which runs several programs in a process; STEPS are 30 there, and ONLY
+# names some of them. With one GPU it says that it is skipped, and does not fail.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
