@@ -78,8 +78,8 @@ impl Sizes {
         (requested + QUANTUM - 1) & !(QUANTUM - 1)
     }
 
-    /// Rounds a request (not 0) as [`want`](Self::want) does with this number of divisions in its octave. Returns `None`
-    /// for 2^60 bytes and more.
+    /// Rounds a request (not 0) as [`want`](Self::want) does with this number of divisions in its octave. Returns
+    /// `None` for 2^60 bytes and more.
     pub fn in_steps(requested: u64, divisions: u64) -> Option<NonZeroU64> {
         if requested >= REQUEST_BYTES_MAX { None } else { NonZeroU64::new(round_to_division(requested, divisions)) }
     }
