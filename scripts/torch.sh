@@ -34,10 +34,13 @@ if [ "$action" = build ]; then
     python3 -m zipfile -e "$target"/wheel/millpond-*.whl "$folder"
     read -r torch _ <<<"${TORCHES:?names the torch that is there first}"
     [ -d "$torch/torch" ] || torch="$target/python-headers/$torch"
+    cuda="${CUDA:-/usr/local/cuda/include}"
+    for found in "$torch"/nvidia/cu*/include; do
+        if [ -z "${CUDA:-}" ] && [ -f "$found/cuda_runtime.h" ]; then cuda="$found"; fi
+    done
     "${CXX:-g++}" -std=c++17 -O2 -fPIC -shared -fvisibility=hidden -isystem "$torch/torch/include" \
-        -isystem "$torch/torch/include/torch/csrc/api/include" -isystem "${CUDA:-/usr/local/cuda/include}" \
-        -isystem "$(compgen -G "$torch/nvidia/cu*/include" || true)" python/tests/pairs.cpp -o "$folder/pairs.so" \
-        -L"$target/python-floor" -Wl,--no-as-needed -lc10 -lc10_cuda -s
+        -isystem "$torch/torch/include/torch/csrc/api/include" -isystem "$cuda" python/tests/pairs.cpp \
+        -o "$folder/pairs.so" -L"$target/python-floor" -Wl,--no-as-needed -lc10 -lc10_cuda -s
     if [ -n "${WHEELS:-}" ]; then
         # As little as can be, for it is carried: half of a wheel of CuPy are symbols.
         packages="$(mktemp -d)"
