@@ -8,6 +8,7 @@
 #                                         cudaMalloc. RMM is a checkout of its repository, and below GTEST are
 #                                         gtest/gtest.h and libgtest.a.
 #   scripts/cccl.sh run FOLDER            runs them there
+# BUILT     a folder with libmillpond_capi.so, for `build`: the library is not built then
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 target="$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)"
@@ -36,9 +37,10 @@ PY
 
 if [ "${1:-}" = run ] && [ "$#" -eq 2 ]; then
     folder="$(cd "$2" && pwd)"
-    LD_LIBRARY_PATH="$folder" "$folder/rmm"
-    LD_LIBRARY_PATH="$folder" "$folder/rmm-tests"
-    exit 0
+    export LD_LIBRARY_PATH="$folder"
+    status=0
+    for program in "$folder"/rmm-*; do "$program" || { echo "cccl.sh: $program FAILED" >&2; status=1; }; done
+    exit "$status"
 fi
 if ! "$python" -m pip --version >/dev/null 2>&1; then
     echo "cccl.sh: SKIPPED: $python has no pip, which fetches the headers of CCCL" >&2
@@ -56,7 +58,7 @@ headers=(-Icrates/capi/include -isystem "$cuda/include" -isystem "$stage/nvidia-
 
 if [ "${1:-}" = build ] && [ "$#" -eq 4 ]; then
     rmm="$2" gtest="$3" folder="$4" newest="$stage/librmm-cu13-26.10.0/librmm"
-    cargo build --release -p millpond-capi
+    [ -n "${BUILT:-}" ] || cargo build --release -p millpond-capi
     rm -rf "$folder"
     mkdir -p "$folder/tests"
     cp -r "$rmm/cpp/tests/." "$folder/tests"
@@ -67,24 +69,21 @@ if [ "${1:-}" = build ] && [ "$#" -eq 4 ]; then
     gtest_header="$(find "$gtest" -path '*/gtest/gtest.h' | head -n 1)"
     headers+=(-isystem "$newest/include/rapids" -isystem "$newest/include" -isystem "${gtest_header%/gtest/gtest.h}")
     abi="$(sed -n 's/^#define MILLPOND_ABI //p' crates/capi/include/millpond.h)"
-    strip -o "$folder/libmillpond.so.$abi" "$target/release/libmillpond_capi.so"
+    strip -o "$folder/libmillpond.so.$abi" "${BUILT:-$target/release}/libmillpond_capi.so"
     cp "$newest/lib64/librmm.so" "$logger/lib64/librapids_logger.so" "$folder"
-    libraries=("$folder/libmillpond.so.$abi" "$folder/librmm.so" "$folder/librapids_logger.so"
+    libraries=("$folder/libmillpond.so.$abi" "$folder/librapids_logger.so" "$folder/librmm.so"
         "$cuda/lib/libcudart_static.a" -ldl -lpthread -lrt)
-    objects=()
+    tests=("$(find "$gtest" -name libgtest.a)" "$(find "$gtest" -name libgtest_main.a)")
     for test in cuda arena binning fixed_size; do
-        objects+=("$folder/tests/$test.o")
-        "$cxx" -std=c++20 -O1 -w "${headers[@]}" -c "$folder/tests/mr/mr_ref_${test}_tests.cpp" \
-            -o "$folder/tests/$test.o"
+        "$cxx" -std=c++20 -O1 -w "${headers[@]}" "$folder/tests/mr/mr_ref_${test}_tests.cpp" \
+            -o "$folder/rmm-$test" "${tests[@]}" "${libraries[@]}"
     done
-    "$cxx" "${objects[@]}" -o "$folder/rmm-tests" "$(find "$gtest" -name libgtest.a)" \
-        "$(find "$gtest" -name libgtest_main.a)" "${libraries[@]}"
-    "$cxx" -std=c++20 -O1 "${headers[@]}" crates/capi/tests/cpp/rmm.cpp -o "$folder/rmm" "${libraries[@]}"
+    "$cxx" -std=c++20 -O1 "${headers[@]}" crates/capi/tests/cpp/rmm.cpp -o "$folder/rmm-buffers" "${libraries[@]}"
     rm -rf "$folder/tests"
     du -sh "$folder"
     exit 0
 fi
-[ "$#" -eq 0 ] || { sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+[ "$#" -eq 0 ] || { sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 
 cargo build -p millpond-capi -p millpond-cuda-driver
 mkdir -p "$stage/driver"
