@@ -8,7 +8,7 @@ use millpond_backend::StreamId;
 
 use super::{Coordinator, Shards};
 use crate::books::{GroupState, Member};
-use crate::ids::{GroupId, PageId, PoolId, ShardId};
+use crate::ids::{GroupId, PageId, PoolId, ShardBlock, ShardId};
 use crate::segment::Role;
 use crate::settings::Backing;
 use crate::shard::Extent;
@@ -138,6 +138,17 @@ impl Coordinator {
         let held = self.pending.blocks().into_iter().filter(|(at, _)| self.is_in_group(at.shard, group));
         users.extend(held.flat_map(|(_, points)| points).map(|at| at.stream));
         users
+    }
+
+    /// Returns whether a thread has freed a block of a group and has not said yet what the block waits for, which it is
+    /// about to do: [`users_of`](Self::users_of) does not know those streams. Looks at every block of the group.
+    pub fn is_freed_under_way(&self, group: GroupId, shards: &mut dyn Shards) -> bool {
+        let known = self.pending.blocks();
+        let is_unknown = |shard, block| !known.contains_key(&ShardBlock { shard, block });
+        self.shards_of_group(group).into_iter().any(|id| {
+            let freed = shards.with(id, |shard| shard.freed_elsewhere());
+            freed.into_iter().any(|block| is_unknown(id, block))
+        })
     }
 
     /// Returns the memory of a group whose contents have to be kept while it is paused: that of live blocks, and in

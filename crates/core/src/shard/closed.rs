@@ -103,14 +103,23 @@ impl Shard {
         self.closed.as_ref().map_or(0, |closed| closed.freed.len())
     }
 
-    /// Returns the streams that use live blocks: those that they were handed out for, and those named since.
+    /// Returns the freed blocks whose points only the thread that frees them knows as yet, or the coordinator.
+    pub(crate) fn freed_elsewhere(&self) -> Vec<BlockId> {
+        let kept: BTreeSet<_> = self.closed.iter().flat_map(|closed| &closed.freed).map(|freed| freed.block).collect();
+        let waits = |id: &BlockId| self.memory.blocks[*id].waits > 0 && !kept.contains(id);
+        self.blocks_in_state(State::Pending).into_iter().filter(waits).collect()
+    }
+
+    /// Returns the streams that use live blocks: those that they were handed out for, and those named since. Those that
+    /// blocks wait for which were freed since the shard was closed, too.
     pub(crate) fn users(&self) -> BTreeSet<StreamId> {
         let of_blocks = self.memory.blocks.iter().filter(|(_, block)| block.is_held()).map(|(_, block)| block.user);
         let uses = self.uses.values();
         let named = uses.flat_map(|uses| {
             uses.streams.iter().copied().chain(uses.points.iter().map(|point| point.stream)).collect::<Vec<_>>()
         });
-        of_blocks.chain(named).collect()
+        let meanwhile = self.closed.iter().flat_map(|closed| &closed.freed).flat_map(|freed| freed.points.iter());
+        of_blocks.chain(named).chain(meanwhile.map(|point| point.stream)).collect()
     }
 
     /// Returns up to where the memory of blocks that are not handed out was used.

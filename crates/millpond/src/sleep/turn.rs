@@ -3,7 +3,9 @@
 //! A group is running or paused, and closed in between: its memory is mapped, and nothing of it is granted. Whatever
 //! fails, or panics, on the way leaves it running or paused.
 
-use millpond_backend::Backend;
+use std::collections::BTreeSet;
+
+use millpond_backend::{Backend, StreamId};
 use millpond_core::{Denied, GroupState, Plan};
 
 use super::{Contents, Group, HostCopy, Keep, Sleep};
@@ -152,8 +154,7 @@ impl<B: Backend> Group<B> {
     /// Waits for the streams that use the group.
     fn finish_work(&self) -> Result<(), Error<B::Error>> {
         let state = self.state();
-        let users = state.coordinator.lock().users_of(self.entry.id, &mut LockedShards(state));
-        for stream in users {
+        for stream in self.users() {
             let tick = state.backend.submit(stream).map_err(|e| Error::of_driver("submit", e))?;
             let point = millpond_backend::Point { stream, tick };
             let reached = state.wait(point)?.tick;
@@ -163,6 +164,22 @@ impl<B: Backend> Group<B> {
             }
         }
         Ok(())
+    }
+
+    /// Returns the streams that use the group.
+    fn users(&self) -> BTreeSet<StreamId> {
+        let state = self.state();
+        loop {
+            let coordinator = state.coordinator.lock();
+            let users = coordinator.users_of(self.entry.id, &mut LockedShards(state));
+            // In this order: what is freed in between was live before, or its streams are not named while this is locked.
+            if !coordinator.is_freed_under_way(self.entry.id, &mut LockedShards(state)) {
+                return users;
+            }
+            drop(coordinator);
+            // The other thread waits for nothing but the lock.
+            std::thread::yield_now();
+        }
     }
 
     /// Opens the closed group.

@@ -3,6 +3,7 @@
 mod answers;
 mod beside;
 mod budget;
+mod closed;
 mod ending;
 mod exact;
 mod fails;

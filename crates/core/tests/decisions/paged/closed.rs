@@ -1,0 +1,84 @@
+//! Closed groups: what threads free while a group is about to be paused.
+
+use millpond_core::settings::Growth;
+use millpond_core::{GroupId, Plan, PoolId, Step};
+
+use crate::driver::{Device, Facts, Held, MIB, point};
+
+/// A group of one pool with three streams, and one of its blocks.
+struct Scene {
+    device: Device,
+    group: GroupId,
+    held: Held,
+}
+
+impl Scene {
+    fn new(facts: Facts) -> Self {
+        let pool = PoolId(1);
+        let mut device = Device::of(&Facts { shards: vec![(0, pool), (1, pool), (2, pool)], ..facts });
+        let group = device.coordinator.create_group();
+        device.coordinator.hold_pool(pool);
+        device.coordinator.begin_group(pool, group);
+        let held = device.allocate(0, 6 * MIB);
+        Self { device, group, held }
+    }
+
+    fn close(&mut self) {
+        assert_eq!(self.device.end(&mut Plan::close(self.group, [0; 2])), Step::Done);
+    }
+
+    /// Has the shard take the block back, which stream 2 has used.
+    fn take_back(&mut self) {
+        self.device.record(self.held, 2);
+        self.device.take_back(self.held, 10);
+    }
+
+    /// Has the coordinator learn what the block waits for.
+    fn pend(&mut self) {
+        self.device.pend(self.held, &[point(2, 209)]);
+        self.device.check();
+    }
+
+    fn users(&mut self) -> Vec<u32> {
+        let users = self.device.coordinator.users_of(self.group, &mut self.device.shards);
+        users.into_iter().map(|stream| stream.0).collect()
+    }
+
+    fn is_freed_under_way(&mut self) -> bool {
+        self.device.coordinator.is_freed_under_way(self.group, &mut self.device.shards)
+    }
+}
+
+/// Whatever comes first: the close, the free, or what the free waits for.
+#[test]
+fn the_streams_of_what_is_freed_meanwhile_are_waited_for() {
+    for facts in [Facts::paged, Facts::holding] {
+        for closed_first in [true, false] {
+            let mut scene = Scene::new(facts(Growth::Tight, 1 << 30));
+            if closed_first {
+                scene.close();
+            }
+            assert!(!scene.is_freed_under_way());
+            scene.take_back();
+            if !closed_first {
+                scene.close();
+            }
+            assert!(scene.is_freed_under_way(), "stream 2 is known to the thread that frees");
+            scene.pend();
+            assert!(!scene.is_freed_under_way() && scene.users().contains(&2), "closed first: {closed_first}");
+        }
+    }
+}
+
+/// What was freed before is known, whether its points are with the free memory or not.
+#[test]
+fn a_free_that_is_over_is_not_under_way() {
+    for facts in [Facts::paged, Facts::holding] {
+        let mut scene = Scene::new(facts(Growth::Tight, 1 << 30));
+        scene.take_back();
+        scene.pend();
+        assert!(!scene.is_freed_under_way());
+        scene.close();
+        assert!(!scene.is_freed_under_way() && scene.users().contains(&2));
+    }
+}
