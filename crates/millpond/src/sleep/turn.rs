@@ -172,7 +172,8 @@ impl<B: Backend> Group<B> {
         loop {
             let coordinator = state.coordinator.lock();
             let users = coordinator.users_of(self.entry.id, &mut LockedShards(state));
-            // In this order: what is freed in between was live before, or its streams are not named while this is locked.
+            // In this order: what is freed in between was live before, or its streams cannot be named before the lock
+            // is open.
             if !coordinator.is_freed_under_way(self.entry.id, &mut LockedShards(state)) {
                 return users;
             }
