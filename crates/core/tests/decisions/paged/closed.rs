@@ -1,7 +1,8 @@
 //! Closed groups: what threads free while a group is about to be paused.
 
+use millpond_backend::{StreamId, Tick};
 use millpond_core::settings::Growth;
-use millpond_core::{GroupId, Plan, PoolId, Step};
+use millpond_core::{Denied, GroupId, Plan, PoolId, Step};
 
 use crate::driver::{Device, Facts, Held, MIB, point};
 
@@ -81,4 +82,13 @@ fn a_free_that_is_over_is_not_under_way() {
         scene.close();
         assert!(!scene.is_freed_under_way() && scene.users().contains(&2));
     }
+}
+
+/// Also if the captured stream has no block of the group yet.
+#[test]
+fn a_group_in_which_a_stream_is_captured_is_not_closed() {
+    let mut scene = Scene::new(Facts::paged(Growth::Tight, 1 << 30));
+    assert!(scene.device.coordinator.begin_capture(StreamId(2), PoolId(1), Tick(0)));
+    let ending = scene.device.end(&mut Plan::close(scene.group, [0; 2]));
+    assert_eq!(ending, Step::Denied(Denied::Capturing(StreamId(2))));
 }
