@@ -41,7 +41,7 @@ PROGRAMS = {
     "experts_generate": Program("generating:experts_generate", 12),
     "server": Program("server:server", 20),
     "clip": Program("pictures:clip", 30),
-    "segformer": Program("pictures:segformer", 30),
+    "segformer": Program("pictures:segformer", 16),
     "vision_language": Program("pictures:vision_language", 24),
     "timm_train": Program("pictures:timm_train", 30, ("timm",)),
     "timm_distil": Program("pictures:timm_distil", 30, ("timm",)),
