@@ -186,6 +186,59 @@ def limits(scene: Scene) -> None:
     assert isinstance(cuda.list_gpu_processes(), str)
 
 
+@about("memory_stats")
+def rejections(scene: Scene) -> None:
+    """What throw_on_cudamalloc_oom refuses: the text, the counters, and who is told. PyTorch has it since 2.12."""
+    if scene.is_native and scene.version < (2, 12):
+        return
+    scene.tidy()
+    cuda, torch = scene.cuda, scene.torch
+    settings, path = torch._C._accelerator_setAllocatorSettings, os.environ.get("MILLPOND_TEST_CALLS")
+    calls = ctypes.CDLL(path) if path and scene.version >= (2, 12) else None
+    if calls:
+        calls.calls_watch_rejections()
+    seen: list[Any] = []
+    torch._C._cuda_attach_out_of_memory_observer(lambda *numbers: seen.append(numbers))
+    held, total = scene.empty(20 * MIB), cuda.mem_get_info()[1]
+    reserved, before = cuda.memory_reserved(), cuda.memory_stats()
+
+    def ask(is_on: bool) -> tuple[str, list[str]]:
+        settings(f"throw_on_cudamalloc_oom:{is_on}")
+        cuda._record_memory_history(stacks="python")
+        try:
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+                scene.empty(total - MIB)
+        except torch.cuda.OutOfMemoryError as error:
+            told = [entry["action"] for entry in cuda._snapshot()["device_traces"][0]]
+            names = ["profiler" for event in profile.events() if event.name == "[OutOfMemory]"]
+            return str(error), [action for action in told if action == "oom"] + names
+        finally:
+            settings("throw_on_cudamalloc_oom:False")
+            cuda._record_memory_history(enabled=None)
+        raise AssertionError("the device was passed")
+
+    text, told = ask(True)
+    size = f"{(total - MIB) / (1 << 30):.2f} GiB"
+    assert text.startswith("CUDA out of memory. Allocation was preemptively rejected because it would exceed "
+                           f"per_process_memory_fraction limit. Requested size: {size}"), text
+    after = cuda.memory_stats()
+    assert after.get("num_oom_rejections", 1) == before.get("num_oom_rejections", 0) + 1, after
+    assert all(after[key] == before[key] for key in ("num_ooms", "num_alloc_retries")) and told == seen == [], (told, seen)
+    if calls:
+        numbers = (ctypes.c_size_t * 4)()
+        calls.calls_rejections(numbers)
+        assert list(numbers)[:1] + list(numbers)[2:] == [1, reserved, total] and numbers[1] >= total - MIB, list(numbers)
+    if not scene.is_native:
+        assert "would be reserved in addition to" in text and "What to do: " in text, text
+    # Without it the same request is an error as usual.
+    text, told = ask(False)
+    assert "Tried to allocate" in text and told == ["oom", "profiler"] and len(seen) == 1, (text, told, seen)
+    last = cuda.memory_stats()
+    assert last.get("num_oom_rejections") == after.get("num_oom_rejections"), last
+    assert last["num_ooms"] == after["num_ooms"] + 1, last
+    del held
+
+
 @about("host_memory_stats host_memory_stats_as_nested_dict reset_accumulated_host_memory_stats reset_peak_host_memory_stats "
        "empty_host_cache")
 def pinned(scene: Scene) -> None:

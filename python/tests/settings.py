@@ -96,7 +96,7 @@ def each_key_acts(torch: ModuleType, settings: Settings) -> None:
     assert rounded(torch, 5000) == 5120 and rounded(torch, 34 * MIB) == 40 * MIB
 
     assert torch.cuda.get_per_process_memory_fraction() == 0.5
-    capacity = re.search(r"total capacity of ([\d.]+) GiB", out_of_memory(torch, 1 << 50))
+    capacity = re.search(r"The GPU has ([\d.]+) GiB", out_of_memory(torch, 1 << 50))
     most = int(float(capacity.group(1)) * 0.6 * 1024) * MIB if capacity else 0
     said = out_of_memory(torch, most)
     assert "preemptively rejected" in said, said

@@ -1,10 +1,12 @@
-// What only C++ asks of PyTorch's allocator, for tests in Python: the base of an allocation, and the events that
-// torch.distributed watches to register memory with NCCL.
+// What only C++ asks of PyTorch's allocator, for tests in Python: the base of an allocation, the events that
+// torch.distributed watches to register memory with NCCL, and what throw_on_cudamalloc_oom refuses.
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <torch/headeronly/version.h>
 
 namespace {
 
@@ -17,6 +19,7 @@ struct Event {
 std::mutex mutex;
 std::vector<Event> events;
 std::string error;
+[[maybe_unused]] size_t rejected[4];
 
 } // namespace
 
@@ -59,4 +62,24 @@ __attribute__((visibility("default"))) void* calls_base(void* address, size_t* b
 __attribute__((visibility("default"))) const char* calls_error() {
   return error.c_str();
 }
+
+#if TORCH_VERSION_MINOR >= 12
+// Keeps the last request that throw_on_cudamalloc_oom refuses from now on. The observer behind throws.
+__attribute__((visibility("default"))) void calls_watch_rejections() {
+  auto* allocator = c10::cuda::CUDACachingAllocator::get();
+  allocator->attachOomRejectionObserver([](int64_t, size_t asked, size_t reserved, size_t total) {
+    std::lock_guard<std::mutex> lock(mutex);
+    const size_t values[] = {rejected[0] + 1, asked, reserved, total};
+    std::copy(std::begin(values), std::end(values), rejected);
+  });
+  allocator->attachOomRejectionObserver(
+      [](int64_t, size_t, size_t, size_t) { throw std::runtime_error("an observer that throws"); });
+}
+
+// Writes how many there were, and the bytes that the last would have reserved, those reserved before and the device's.
+__attribute__((visibility("default"))) void calls_rejections(size_t* out) {
+  std::lock_guard<std::mutex> lock(mutex);
+  std::copy(std::begin(rejected), std::end(rejected), out);
+}
+#endif
 }
