@@ -137,7 +137,7 @@ class Recording:
             self.stop()
 
     def __del__(self) -> None:
-        # Nobody can end it any more.
+        # The program can no longer stop it.
         number, self._number = self._number, None
         if number is not None and self._process == os.getpid():
             said = f"the recording {os.fsdecode(self.path)} is dropped: it was not stopped"

@@ -142,7 +142,7 @@ def what_one_frees_the_others_get(libraries: Libraries, driver: Driver) -> None:
         assert again == address, (name, hex(again), hex(address))
     assert libraries.torch.cuda.memory_reserved() - before < 60 * MIB
 
-    # The tensor is used on another stream, which is held: nobody gets the memory before that has gone on.
+    # The tensor is used on another stream, which is held: Millpond hands the memory out only after that has gone on.
     gate = driver.hold(other)
     block.record_stream(libraries.torch.cuda.ExternalStream(other))
     driver.fill(address, 7, 30 * MIB, other)
