@@ -83,7 +83,9 @@ void settings_changed(const std::string& text) {
     warn_of(key, "it asks for what Millpond does not do");
   }
   for (const auto& key : stay) {
-    warn_of(key, "a device is in use, and it stays as it was. Set it with millpond.torch.enable()");
+    warn_of(
+        key,
+        "a device is in use, and it stays as it was. Set it at the start, in MILLPOND_CONF or millpond.torch.enable()");
   }
 }
 

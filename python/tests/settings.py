@@ -127,6 +127,8 @@ def what_does_not_act_is_named_once(settings: Settings, conf: str) -> None:
     ):
         said = settings.set(text)
         assert len(said) == is_named and all(f"setting {key} has no effect" in line for line in said), (text, said)
+        if key in ("expandable_segments", "policy", "scrub"):
+            assert all("Set it at the start" in line and "millpond.torch.enable()" in line for line in said), said
         assert settings.set(text) == [], f"{text} is named once"
     assert pairs() == before, (before, pairs())
 
