@@ -1,8 +1,8 @@
-"""Builds the wheel of the package, as PEP 517 asks: a zip file with the modules, the library and the shims.
+"""Builds the wheel of the package, as PEP 517 asks: a zip file with the modules, the library, the command and the shims.
 
-The library and the shims lie in the folder that MILLPOND_STAGE names, where scripts/wheel.sh has put them. Without that
-variable the library is built here, with Cargo, and the wheel has no compiled shim. Cargo says which crates the library is
-linked with, too: their licences go with it.
+The library, the command and the shims lie in the folder that MILLPOND_STAGE names, where scripts/wheel.sh has put them.
+Without that variable the library and the command are built here, with Cargo, and the wheel has no compiled shim. Cargo
+says which crates the two are linked with, too: their licences go with them.
 """
 
 import base64
@@ -13,13 +13,17 @@ import pathlib
 import platform
 import re
 import shutil
+import stat
 import subprocess
+import time
 import zipfile
 
 from building import elf, floor
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
+# The command in the wheel has the devices that PyTorch's users have, and the simulated one.
+COMMAND = ["-p", "millpond-cli", "--no-default-features", "--features", "millpond-cli/cuda"]
 
 
 def _version():
@@ -32,7 +36,8 @@ def _tag(contents):
     libc, _ = platform.libc_ver()
     if libc != "glibc" or platform.machine() != "x86_64":
         raise SystemExit(f"millpond: the wheel is for Linux with glibc on x86-64, and this is {platform.platform()}")
-    version = floor.glibc(elf.Library(path) for name, path in contents.items() if name.endswith(".so"))
+    compiled = [path for name, path in contents.items() if name.endswith(".so") or _is_program(name)]
+    version = floor.glibc(elf.Library(path) for path in compiled)
     return f"py3-none-manylinux_{'_'.join(str(number) for number in version)}_x86_64"
 
 
@@ -42,20 +47,28 @@ def _stage():
         return pathlib.Path(named)
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
     manifest = str(ROOT / "Cargo.toml")
-    command = ["cargo", "build", "--manifest-path", manifest, "--release", "-p", "millpond-capi"]
-    subprocess.run([*command, "--target-dir", str(target)], check=True)
+    for what in (["-p", "millpond-capi"], [*COMMAND, "--bin", "millpond"]):
+        command = ["cargo", "build", "--manifest-path", manifest, "--release", *what]
+        subprocess.run([*command, "--target-dir", str(target)], check=True)
     stage = target / "python"
     stage.mkdir(exist_ok=True)
     shutil.copy(target / "release" / "libmillpond_capi.so", stage / "libmillpond.so")
+    shutil.copy(target / "release" / "millpond", stage / "millpond")
     return stage
 
 
-def _contents():
+def _is_program(name):
+    return ".data/scripts/" in name
+
+
+def _contents(version):
     """Returns the files of the package: names in the wheel, and paths."""
     stage = _stage()
     files = {f"millpond/{path.name}": path for path in sorted((HERE / "millpond").glob("*.py"))}
     files["millpond/py.typed"] = HERE / "millpond" / "py.typed"
     files["millpond/lib/libmillpond.so"] = stage / "libmillpond.so"
+    # An installer puts it where the environment has its commands.
+    files[f"millpond-{version}.data/scripts/millpond"] = stage / "millpond"
     for source in sorted((HERE / "shim").iterdir()):
         files[f"millpond/shim/{source.name}"] = source
     for header in ("millpond.h", "millpond_core.h"):
@@ -66,25 +79,21 @@ def _contents():
 
 
 def _linked():
-    """Returns the packages of others that the library is linked with, as Cargo describes them."""
-    command = ["cargo", "metadata", "--locked", "--format-version", "1", "--manifest-path", str(ROOT / "Cargo.toml")]
+    """Returns the packages of others that the library and the command are linked with, as Cargo describes them."""
+    where = ["--locked", "--manifest-path", str(ROOT / "Cargo.toml")]
     target = f"{platform.machine()}-unknown-linux-gnu"
-    said = json.loads(subprocess.run([*command, "--filter-platform", target], check=True, capture_output=True).stdout)
-    packages = {package["id"]: package for package in said["packages"]}
-    needs = {
-        node["id"]: [each["pkg"] for each in node["deps"] if any(kind["kind"] is None for kind in each["dep_kinds"])]
-        for node in said["resolve"]["nodes"]
-    }
-    open_ids = [id for id, package in packages.items() if package["name"] == "millpond-capi"]
-    seen = set()
-    while open_ids:
-        id = open_ids.pop()
-        runs = any("proc-macro" in target["kind"] for target in packages[id]["targets"])
-        if id not in seen and not runs:
-            seen.add(id)
-            open_ids += needs[id]
-    linked = (packages[id] for id in seen if packages[id]["source"] is not None)
-    return sorted(linked, key=lambda package: (package["name"], package["version"]))
+
+    def said(*command):
+        return subprocess.run(["cargo", *command, *where], check=True, capture_output=True, text=True).stdout
+
+    # A line has a package's name and its version, such as `zstd v0.13.3`.
+    tree = said("tree", "-p", "millpond-capi", *COMMAND, "--target", target, "--edges", "normal,no-proc-macro",
+                "--prefix", "none", "--format", "{p}")
+    linked = {(words[0], words[1].removeprefix("v")) for words in map(str.split, tree.splitlines()) if words}
+    packages = json.loads(said("metadata", "--format-version", "1", "--filter-platform", target))["packages"]
+    others = (package for package in packages
+              if package["source"] is not None and (package["name"], package["version"]) in linked)
+    return sorted(others, key=lambda package: (package["name"], package["version"]))
 
 
 def _licences():
@@ -118,7 +127,8 @@ def _metadata(version, licences):
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    version, contents = _version(), _contents()
+    version = _version()
+    contents = _contents(version)
     tag = _tag(contents)
     info = f"millpond-{version}.dist-info"
     licences = _licences()
@@ -133,7 +143,11 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     with zipfile.ZipFile(pathlib.Path(wheel_directory) / name, "w", zipfile.ZIP_DEFLATED) as wheel:
 
         def put(path, data):
-            wheel.writestr(path, data)
+            # Installers make a program of what is one in the zip file.
+            entry = zipfile.ZipInfo(path, time.localtime()[:6])
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (stat.S_IFREG | (0o755 if _is_program(path) else 0o644)) << 16
+            wheel.writestr(entry, data)
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             records.append(f"{path},sha256={digest},{len(data)}")
 

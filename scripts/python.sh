@@ -20,15 +20,13 @@ mkdir -p "$stage"
 cargo test --workspace --no-run --test interface --test commands
 built="$target/debug/deps"
 # Symbols for debugging would be most of the package.
-if command -v strip >/dev/null; then
-    strip -o "$stage/libmillpond.so" "$built/libmillpond_capi.so"
-else
-    cp "$built/libmillpond_capi.so" "$stage/libmillpond.so"
-fi
+small() { if command -v strip >/dev/null; then strip -o "$2" "$1"; else cp "$1" "$2"; fi; }
+small "$built/libmillpond_capi.so" "$stage/libmillpond.so"
+small "$target/debug/millpond" "$stage/millpond"
 "$python" -m venv "$stage/venv"
 MILLPOND_STAGE="$(cd "$stage" && pwd)" "$stage/venv/bin/python" -m pip install --quiet --no-index --no-deps \
     --disable-pip-version-check ./python
-export MILLPOND_TEST_DRIVER="$built/libmillpond_cuda_driver.so" MILLPOND_TEST_COMMAND="$target/debug/millpond"
+export MILLPOND_TEST_DRIVER="$built/libmillpond_cuda_driver.so"
 "$stage/venv/bin/python" benches/torch/tests.py
 for name in test_building test_package test_doctor test_hooks test_record test_settings test_shortage test_processes \
     test_sleep; do

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the Python package as one wheel, for every Python and every Linux with glibc 2.28 or newer: the library, the
-# sources of the shim, and the shim compiled for each release of torch that Millpond serves.
+# command `millpond` with the simulated device and CUDA, the sources of the shim, and the shim compiled for each release
+# of torch that Millpond serves.
 #   scripts/wheel.sh [FOLDER]          puts the wheel into FOLDER, target/wheel unless it is given
 # TORCHES   releases of torch in place of all, such as 2.11.0, or folders with torch/include and torch/version.py, as
 #           unpacked wheels and site-packages have them; separated by spaces. If it is empty the wheel has no compiled
@@ -34,6 +35,10 @@ link=("$floor/old.o" "-L$floor" -Wl,--no-as-needed -lpthread -ldl -l:ld-linux-x8
 cargo rustc --manifest-path "$root/Cargo.toml" --release -p millpond-capi --lib --crate-type cdylib \
     --target-dir "$target" -- "${link[@]/#/-Clink-arg=}" -Clink-arg=-Wl,-z,defs
 strip -o "$stage/libmillpond.so" "$target/release/libmillpond_capi.so"
+# The linker would look in that old glibc for what the unwinder of this machine needs of a newer one.
+cargo rustc --manifest-path "$root/Cargo.toml" --release -p millpond-cli --bin millpond --no-default-features \
+    --features cuda --target-dir "$target" -- "${link[@]/#/-Clink-arg=}" -Clink-arg=-Wl,--allow-shlib-undefined
+strip -o "$stage/millpond" "$target/release/millpond"
 
 running=()
 for torch in ${torches[@]+"${torches[@]}"}; do
@@ -46,7 +51,7 @@ for torch in ${torches[@]+"${torches[@]}"}; do
 done
 for pid in ${running[@]+"${running[@]}"}; do wait "$pid"; done
 
-building floor check "$stage/libmillpond.so"
+building floor check "$stage/libmillpond.so" "$stage/millpond"
 rm -f "$out"/millpond-*.whl
 MILLPOND_STAGE="$stage" python3 -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$out" "$root/python"
 ls -l "$out"/*.whl

@@ -18,7 +18,7 @@ def installed() -> str:
     try:
         command = _record.command()
     except _library.Error:
-        command = "not on the PATH: install it with `cargo install millpond-cli`, or let MILLPOND_COMMAND name it"
+        command = "none: install the wheel again, which has it, or let MILLPOND_COMMAND name one"
     try:
         devices = [f"{name}: {text}" for name, text in _doctor.device_lines(_doctor.machine())] or ["devices: none"]
     except _library.Error as error:

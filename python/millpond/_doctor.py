@@ -228,6 +228,6 @@ def examine() -> Report:
     try:
         report.fact("command", _record.command())
     except Error:
-        how = "in a checkout, `cargo install --path crates/cli`; or let MILLPOND_COMMAND name it"
+        how = "install the wheel again, which has it; or let MILLPOND_COMMAND name one"
         report.fact("command", f"none, and reports need it: {how}")
     return report

@@ -1,6 +1,7 @@
 """Recordings of programs as traces, and the page that shows one."""
 
 import contextlib
+import importlib.metadata
 import os
 import pathlib
 import shutil
@@ -148,14 +149,25 @@ class Recording:
         self._drop()
 
 
+def _own() -> str | None:
+    """Returns the path of the command that was installed with this package, wherever the installer put it."""
+    try:
+        files = importlib.metadata.files("millpond") or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    paths = [os.path.realpath(str(file.locate())) for file in files if file.parts[-2:] == ("bin", "millpond")]
+    return next((path for path in paths if os.access(path, os.X_OK)), None)
+
+
 def command() -> str:
-    """Returns the path of the command ``millpond``. Raises ``Error`` if it is not there."""
-    found = os.environ.get("MILLPOND_COMMAND") or shutil.which("millpond")
+    """Returns the path of the command ``millpond``: what MILLPOND_COMMAND names, else the package's own, which fits its
+    library, else the one on the PATH. Raises ``Error`` if there is none."""
+    found = os.environ.get("MILLPOND_COMMAND") or _own() or shutil.which("millpond")
     if found is None:
         raise Error(
-            "millpond: a report is made by the command `millpond`, which is not on the PATH: install it with "
-            "`cargo install millpond-cli`, or let MILLPOND_COMMAND name it; or take the file to a machine that has it: "
-            "`millpond report FILE`"
+            "millpond: a report is made by the command `millpond`, which is neither installed with this package nor on the "
+            "PATH: install the wheel again, or let MILLPOND_COMMAND name the command; or take the file to a machine that "
+            "has it: `millpond report FILE`"
         )
     return found
 

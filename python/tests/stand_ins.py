@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import unittest
 
@@ -107,6 +108,11 @@ static _Thread_local char group[100];
 void millpond_shim_group(const char *name) { strncpy(group, name, sizeof group - 1); }
 const char *group_of_this_thread(void) { return group; }
 """
+
+
+def own_command() -> str:
+    """Returns the path of the command that was installed with the package: where the environment has its programs."""
+    return os.path.join(os.path.realpath(sysconfig.get_path("scripts")), "millpond")
 
 
 def driver() -> str | None:

@@ -56,8 +56,9 @@ class Doctor(unittest.TestCase):
         self.assertIn("torch: none", lines)
         self.assertIn("configuration: policy:auto, the default", lines)
         self.assertIn("command: /some/millpond", self.ask(None, MILLPOND_COMMAND="/some/millpond")[1])
+        # The package's own, whatever the PATH has.
         [command] = [line for line in self.ask(None, PATH="/no/folder")[1] if line.startswith("command: ")]
-        self.assertIn("cargo install --path crates/cli", command)
+        self.assertEqual(command, f"command: {stand_ins.own_command()}")
         [problem] = self.problems(lines)
         self.assertRegex(problem, "there is no PyTorch for .*: install 2.11 to 2.15 with CUDA")
 

@@ -122,10 +122,11 @@ class Package(unittest.TestCase):
         found = {name: (folder / name).read_text(errors="replace") for name in named}
         self.assertIn("Permission is hereby granted", found["LICENSE-MIT"])
         self.assertIn("Apache License", found["LICENSE-APACHE"])
-        # The library is linked with these, whose licences ask for their text to go with it.
-        for name in ("serde_json", "zstd-sys", "parking_lot", "cudarc"):
+        # The library and the command are linked with these, whose licences ask for their text to go with them.
+        for name in ("serde_json", "zstd-sys", "parking_lot", "cudarc", "clap", "nvml-wrapper"):
             texts = [text for path, text in found.items() if path.startswith(f"third-party/{name}-")]
             self.assertTrue(texts and all(texts), name)
+        self.assertFalse([path for path in found if "gpu-allocator" in path or "third-party/ash-" in path], "no Vulkan")
         self.assertTrue(any("Facebook" in text or "Meta Platforms" in text for text in found.values()), "that of zstd in C")
 
     def test_torch_finds_the_entry_point(self) -> None:
@@ -198,12 +199,21 @@ class OtherLibraries(unittest.TestCase):
                 run("import millpond", {"MILLPOND_LIBRARY": name})
 
 
+# What `python -m millpond` runs, where nothing says which files were installed.
+ALONE = """
+import importlib.metadata, runpy
+importlib.metadata.files = lambda name: None
+runpy.run_module("millpond", run_name="__main__")
+"""
+
+
 class Command(unittest.TestCase):
     """``python -m millpond``."""
 
-    def ask(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
+    def ask(self, *arguments: str, is_alone: bool = False, **environment: str) -> tuple[int, str, str]:
+        """Returns the exit code, the output and the errors. If it ``is_alone``, the package has no command of its own."""
         clean = {key: value for key, value in os.environ.items() if not key.startswith("MILLPOND_")}
-        command = [sys.executable, "-m", "millpond", *arguments]
+        command = [sys.executable, *(["-c", ALONE] if is_alone else ["-m", "millpond"]), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, env={**clean, **environment}, timeout=100)
         return done.returncode, done.stdout, done.stderr
 
@@ -213,7 +223,8 @@ class Command(unittest.TestCase):
         code, said, _ = self.ask(PATH="")
         self.assertEqual((code, said.splitlines()[0]), (0, f"millpond {version}"))
         self.assertIn(_library.path(), said)
-        self.assertIn("not on the PATH", said)
+        self.assertIn(f"command: {stand_ins.own_command()}", said.splitlines())
+        self.assertIn("command: none: install the wheel again", self.ask(is_alone=True, PATH="")[1])
         for option in ("-h", "--help"):
             code, said, _ = self.ask(option)
             self.assertEqual((code, said.split()[:4]), (0, ["usage:", "python", "-m", "millpond"]))
@@ -225,13 +236,29 @@ class Command(unittest.TestCase):
             command.chmod(0o755)
             self.assertEqual(self.ask("report", "a b", MILLPOND_COMMAND=str(command)), (7, "report a b\n", ""))
             path = f"{folder}:{os.environ['PATH']}"
-            self.assertEqual(self.ask("replay", "--version", PATH=path), (7, "replay --version\n", ""))
-            code, said, error = self.ask("report", "x", PATH="")
+            self.assertEqual(self.ask("replay", "-h", is_alone=True, PATH=path), (7, "replay -h\n", ""))
+            # The package's own fits its library. It comes before one that is on the PATH.
+            code, said, _ = self.ask("replay", "-h", PATH=path)
+            self.assertEqual(code, 0)
+            self.assertIn("Usage: millpond replay", said)
+            code, said, error = self.ask("report", "x", is_alone=True, PATH="")
             self.assertEqual((code, said), (1, ""))
-            self.assertIn("cargo install millpond-cli", error)
+            self.assertIn("install the wheel again", error)
             code, said, error = self.ask("report", "x", MILLPOND_COMMAND=folder)
             self.assertEqual((code, said), (1, ""))
             self.assertIn("does not start", error)
+
+    def test_the_environment_has_the_command_which_makes_a_first_report(self) -> None:
+        own, version = stand_ins.own_command(), importlib.metadata.version("millpond")
+        said = subprocess.run([own, "--version"], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(said.split(), ["millpond", version])
+        for start in ([own], [sys.executable, "-m", "millpond"]):
+            with tempfile.TemporaryDirectory() as folder:
+                done = subprocess.run([*start, "report"], capture_output=True, text=True, cwd=folder, timeout=100)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                page = pathlib.Path(folder, "report.html").read_text()
+                self.assertIn("<!doctype html>", page)
+                self.assertIn("gpt2_train", page)
 
 
 if __name__ == "__main__":
