@@ -1,6 +1,7 @@
 """What is installed here, what ``enable()`` would use, and what stands in its way: ``python -m millpond doctor``.
 
-Looks at facts and asks the modules that decide; it has no rules of its own for what is served. No device is opened.
+Looks at facts and asks the modules that decide; it has no rules of its own for what is served. It takes no memory of a
+device but that of a context, which it opens for a moment to ask how much is free.
 """
 
 import ctypes
@@ -78,6 +79,55 @@ def device_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         )
         for device in found["devices"]
     ]
+
+
+def _driver() -> Any:
+    """Returns the CUDA driver that the library takes. Raises ``Error`` if there is none."""
+    for name in ("libcuda.so", "libcuda.so.1"):
+        try:
+            return ctypes.CDLL(name)
+        except OSError as error:
+            said = str(error)
+    raise Error(f"millpond: the driver does not load: {said}")
+
+
+def memory_bytes(ordinal: int) -> tuple[int, int]:
+    """Returns the bytes of a device that are free, and all of them, as its driver says.
+
+    Opens a context for it: hundreds of milliseconds, and hundreds of MiB that do not count as free. Raises ``Error`` with
+    the driver's code if the driver refuses.
+    """
+    driver = _driver()
+
+    def call(name: str, *arguments: object) -> None:
+        code = getattr(driver, name)(*arguments)
+        if code != 0:
+            known = ctypes.c_char_p()
+            driver.cuGetErrorName(code, ctypes.byref(known))
+            raise Error(f"millpond: {name} has failed with {(known.value or b'an unknown error').decode()} ({code})")
+
+    context, device, free, total = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_size_t(), ctypes.c_size_t()
+    call("cuInit", 0)
+    call("cuDeviceGet", ctypes.byref(device), ordinal)
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    try:
+        call("cuCtxPushCurrent_v2", context)
+        try:
+            call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        finally:
+            driver.cuCtxPopCurrent_v2(ctypes.byref(context))
+    finally:
+        driver.cuDevicePrimaryCtxRelease_v2(device)
+    return free.value, total.value
+
+
+def memory_line(ordinal: int) -> tuple[str, str]:
+    """Returns a line on the memory of a device, or on why it is not known."""
+    try:
+        free, total = memory_bytes(ordinal)
+    except Error as error:
+        return f"memory of device {ordinal}", f"not known: {_said(error)}"
+    return f"memory of device {ordinal}", f"{free / 2**30:.1f} GiB free of {total / 2**30:.1f} GiB"
 
 
 def _torch(report: Report) -> ModuleType | None:
@@ -187,8 +237,9 @@ def _devices(report: Report, torch: ModuleType | None) -> None:
         report.notes.append(f"nothing can be allocated here: {_said(error)}")
         return
     report.fact("driver", f"CUDA {found['driver']}")
-    for name, text in device_lines(found):
-        report.fact(name, text)
+    for device, line in zip(found["devices"], device_lines(found)):
+        report.fact(*line)
+        report.fact(*memory_line(device["ordinal"]))
     if not found["devices"]:
         report.notes.append("the driver has no device: look at CUDA_VISIBLE_DEVICES, and at what a container is given")
     if ("policy", "paged") in report.facts and any(not device["virtual_memory"] for device in found["devices"]):

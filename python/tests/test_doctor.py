@@ -1,5 +1,6 @@
 """``python -m millpond doctor`` in the installed package, with modules in the place of torch. scripts/python.sh runs it."""
 
+import ctypes
 import os
 import pathlib
 import re
@@ -151,6 +152,11 @@ class Doctor(unittest.TestCase):
         _, lines = self.ask(stand_ins.TORCH, LD_PRELOAD=driver)
         [version] = [line for line in lines if line.startswith("driver: CUDA ")]
         devices = [line for line in lines if line.startswith("device ")]
+        memory = [line for line in lines if line.startswith("memory of device ")]
+        self.assertEqual(len(memory), 2, lines)
+        for ordinal, line in enumerate(memory):
+            self.assertRegex(line, rf"^memory of device {ordinal}: \d+\.\d GiB free of \d+\.\d GiB$")
+            self.assertIn(line.split(" of ")[-1], devices[ordinal])
         self.assertEqual(len(devices), 2)
         facts = r"\d+\.\d GiB, compute capability \d+\.\d, virtual memory"
         self.assertRegex(devices[1], f"^device 1: Millpond CUDA simulator 1, {facts}$")
@@ -163,6 +169,33 @@ class Doctor(unittest.TestCase):
         command = [sys.executable, "-m", "millpond"]
         done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "LD_PRELOAD": driver})
         self.assertEqual((done.returncode, done.stdout.splitlines()[-2:]), (0, devices))
+
+    @unittest.skipUnless(stand_ins.driver(), "MILLPOND_TEST_DRIVER does not name the simulated driver")
+    def test_free_memory_is_what_the_driver_says_or_why_not(self) -> None:
+        code = stand_ins.DRIVER + """
+from millpond import _doctor
+free, total = _doctor.memory_bytes(0)
+taken = ctypes.c_uint64()
+check(driver.cuMemAlloc_v2(ctypes.byref(taken), 1 << 30))
+print(_doctor.memory_bytes(0) == (free - (1 << 30), total), free >= 1 << 30)
+current = ctypes.c_void_p()
+check(driver.cuCtxGetCurrent(ctypes.byref(current)))
+print(current.value == context.value)
+print(*_doctor.memory_line(7))
+"""
+        said = stand_ins.run(code, {}, {"LD_PRELOAD": stand_ins.driver() or ""}).splitlines()
+        self.assertEqual(said[:2], ["True True", "True"], "the context of the program stays its current one")
+        why = "cuDeviceGet has failed with CUDA_ERROR_INVALID_DEVICE (101)"
+        self.assertEqual(said[2], f"memory of device 7 not known: {why}")
+
+    def test_without_a_driver_free_memory_is_not_known(self) -> None:
+        try:
+            ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            said = stand_ins.run("from millpond import _doctor; print(*_doctor.memory_line(0))", {})
+            self.assertIn("memory of device 0 not known: the driver does not load: libcuda.so", said)
+        else:
+            self.skipTest("there is a driver here")
 
 
 if __name__ == "__main__":
