@@ -58,6 +58,20 @@ class Floor(unittest.TestCase):
         code = f"import ctypes; ctypes.CDLL({str(old.path)!r}).use(ctypes.create_string_buffer(500)); print('yes')"
         self.assertEqual(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout, "yes\n")
 
+    def test_a_program_that_is_linked_for_the_old_linux_keeps_to_it(self) -> None:
+        floor.link(self.folder)
+        source, program = self.folder / "program.c", self.folder / "program"
+        source.write_text(NEW + "#include <stdio.h>\n"
+                          "int main(void) { struct stat64 out; use(&out); return puts(\"yes\") < 0; }\n")
+        link = [str(self.folder / "old.o"), f"-L{self.folder}", "-Wl,--no-as-needed", "-lpthread", "-ldl",
+                "-l:ld-linux-x86-64.so.2", "-Wl,--allow-shlib-undefined"]
+        subprocess.run(["g++", "-O1", "-x", "c", str(source), "-x", "none", "-o", str(program), *link], check=True)
+        done = run("floor", "check", str(program))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        starts = [symbol.version for symbol in elf.Library(program).symbols if symbol.name == "__libc_start_main"]
+        self.assertEqual(starts, ["GLIBC_2.2.5"])
+        self.assertEqual(subprocess.run([str(program)], capture_output=True, text=True).stdout, "yes\n")
+
     def test_the_archive_of_libstdcxx_fills_in_what_an_old_one_lacks(self) -> None:
         floor.link(self.folder)
         link = [str(self.folder / "old.o"), f"-L{self.folder}", "-nodefaultlibs", "-lstdc++", "-lc"]
