@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORD = ROOT / "benches/record/simulated/rules.md"
 SOURCES = "crates/core/src"
 SWITCH = "MILLPOND_RULES_OFF"
-TRACES = [trace for part in ("traces", "third") for trace in sorted((ROOT / "tests/corpus" / part).glob("*.trace.*"))]
+TRACES = [trace for part in ("traces", "third", "libraries") for trace in sorted((ROOT / "tests/corpus" / part).glob("*.trace.*"))]
 # How the corpus is run: the name, the arguments, and the number of passes.
 WAYS = {
     "recorded": ([], 6),
@@ -40,7 +40,7 @@ RATIO, TIME = 0.003, 0.05
 HEAD = """\
 # What each rule of `paged` buys, and what it costs
 
-`scripts/rules.py`: {count} recordings, half of them of programs on other people's libraries, under `paged` on the simulated
+`scripts/rules.py`: {count} recordings, most of them of programs on other people's libraries, under `paged` on the simulated
 device, with one rule of `tests/rules.toml` switched off at a time. *life* is the most reserved over the most live of all
 passes, as a geometric mean, and *worst* the largest; *ms* is the driver's time over all recordings, of the first pass
 and of all passes. *recorded*: six passes; *varied*: the same, with sizes that vary by 10 % from pass to pass; *events*:

@@ -225,9 +225,12 @@ def exit_at_work() -> None:
 @feature
 def nccl_one_rank() -> None:
     child("""
-import os
+import os, socket
 import torch.distributed as dist
-os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29511", RANK="0", WORLD_SIZE="1")
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK="0", WORLD_SIZE="1")
 dist.init_process_group("nccl", device_id=torch.device("cuda:0"))
 x = torch.ones(1 << 20, device="cuda")
 dist.all_reduce(x)
