@@ -4,7 +4,7 @@ use millpond_backend::{StreamId, Tick};
 use millpond_core::settings::Growth;
 use millpond_core::{Denied, GroupId, Plan, PoolId, Step};
 
-use crate::driver::{Device, Facts, Held, MIB, point};
+use crate::driver::{Device, Facts, Held, MIB, is_pages, is_pause, point};
 
 /// A group of one pool with three streams, and one of its blocks.
 struct Scene {
@@ -91,4 +91,19 @@ fn a_group_in_which_a_stream_is_captured_is_not_closed() {
     assert!(scene.device.coordinator.begin_capture(StreamId(2), PoolId(1), Tick(0)));
     let ending = scene.device.end(&mut Plan::close(scene.group, [0; 2]));
     assert_eq!(ending, Step::Denied(Denied::Capturing(StreamId(2))));
+}
+
+/// A plan that holds memory of the group ends first: it would hand out a block of a closed shard.
+#[test]
+fn a_group_is_closed_once_no_other_plan_holds_anything() {
+    let mut scene = Scene::new(Facts::paged(Growth::Tight, 1 << 30));
+    let mut creates = scene.device.plan(1, 40 * MIB);
+    let pages = scene.device.reach(&mut creates, is_pages);
+    let mut close = Plan::close(scene.group, [0; 2]);
+    let pause = scene.device.reach(&mut close, is_pause);
+    scene.device.done(&mut creates, &pages);
+    assert!(scene.device.finish(&mut creates, 1).is_some());
+    scene.device.done(&mut close, &pause);
+    assert_eq!(scene.device.end(&mut close), Step::Done);
+    assert!(scene.device.try_allocate(1, MIB).is_none(), "it is closed now");
 }
