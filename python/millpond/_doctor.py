@@ -233,7 +233,7 @@ def _devices(report: Report, torch: ModuleType | None) -> None:
     try:
         found = machine()
     except Error as error:
-        report.fact("driver", "none that will do")
+        report.fact("driver", "no CUDA driver that can be used")
         report.notes.append(f"nothing can be allocated here: {_said(error)}")
         return
     report.fact("driver", f"CUDA {found['driver']}")

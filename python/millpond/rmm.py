@@ -97,7 +97,7 @@ def is_enabled(device: int = 0) -> bool:
 
 def _of(device: int) -> _pond.Pond:
     if device not in _resources:
-        raise Error("millpond: not enabled: call millpond.rmm.enable() first")
+        raise Error(f"millpond: not enabled on device {device}: call millpond.rmm.enable(devices=({device},)) first")
     return _pond.of(device)
 
 
