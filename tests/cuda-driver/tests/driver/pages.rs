@@ -354,7 +354,9 @@ fn a_dma_buffer_shows_the_memory_of_several_pages() {
     unmap(range, 2 * PAGE).expect("unmapped");
     pages.into_iter().for_each(|page| release(page).expect("released"));
     let others = two_pages(range, create(0, PAGE).expect("a page"), &turn);
-    fill(range, 9, 2 * PAGE, &turn.stream()).expect("queued");
+    let stream = turn.stream();
+    fill(range, 9, 2 * PAGE, &stream).expect("queued");
+    wait(&stream).expect("done");
     assert_eq!(read(2 * PAGE_BYTES - 4096 - 8), [2; 8], "what others may have stays");
     assert_eq!(import(file.as_raw_fd()), Err(INVALID), "it is no page");
     unmap(range, 2 * PAGE).expect("unmapped");
