@@ -21,12 +21,12 @@ def run_with_torch(code: str) -> str:
 
 class Refusals(unittest.TestCase):
     def test_without_the_package_there_is_nothing_to_serve(self) -> None:
-        for name, shown in (("cupy", "CuPy"), ("rmm", "RMM")):
+        for name, shown, call in (("cupy", "CuPy", "enable()"), ("rmm", "RMM", "enable(devices=(0,))")):
             code = f"import millpond.{name} as hook\ntry: hook.enable()\nexcept hook.Error as error: print(error)\n" \
                    "try: hook.stats()\nexcept hook.Error as error: print(error)"
             said = stand_ins.run(code, {f"{name}.py": "raise ImportError('not here')"})
             self.assertIn(f"there is no {shown} to serve: not here", said)
-            self.assertIn(f"call millpond.{name}.enable() first", said)
+            self.assertIn(f"call millpond.{name}.{call} first", said)
 
     def test_a_machine_without_a_gpu_and_a_mistake_in_the_configuration_are_named(self) -> None:
         code = "import cupy, millpond.cupy as hook\ntry: hook.enable({})\nexcept hook.Error as error: print(error)\n" \
