@@ -36,9 +36,9 @@ def main(arguments: list[str]) -> int | str:
     """Runs a command line. Returns the exit code, or the text of an error."""
     if not arguments:
         print(installed())
-    elif arguments[0] == "doctor" and len(arguments) > 1:
-        return "millpond: doctor takes no arguments"
-    elif arguments == ["doctor"]:
+    elif arguments[0] == "doctor":
+        if len(arguments) > 1:
+            return "millpond: doctor takes no arguments"
         report = _doctor.examine()
         print(report.text())
         return 1 if report.problems else 0

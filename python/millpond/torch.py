@@ -334,7 +334,7 @@ def report(
     ``torch.cuda.memory._dump_snapshot`` wrote. Returns its path: ``out``, or that of the file with ``.html``.
 
     The command ``millpond report`` makes it, which replays the trace on a simulated device under each of the policies;
-    ``options`` are further arguments of it. Raises ``Error`` if it is not on the PATH, or fails.
+    ``options`` are further arguments of it. Raises ``Error`` if it is not there, or fails.
     """
     return _record.report(path, out, policies, options)
 
