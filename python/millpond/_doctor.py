@@ -7,6 +7,7 @@ device but that of a context, which it opens for a moment to ask how much is fre
 import ctypes
 import dataclasses
 import importlib
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -252,6 +253,15 @@ def _devices(report: Report, torch: ModuleType | None) -> None:
         )
 
 
+def _hooked(report: Report) -> None:
+    """Names the other libraries whose memory can come from Millpond, where they are installed."""
+    owners = importlib.metadata.packages_distributions()
+    for module in ("cupy", "rmm"):
+        for package in sorted(set(owners.get(module, ()))):
+            installed = importlib.metadata.version(package)
+            report.fact(module, f"{package} {installed}, on Millpond after millpond.{module}.enable()")
+
+
 def examine() -> Report:
     """Looks at everything. It changes this process, whose PyTorch may be on Millpond then."""
     report = Report()
@@ -270,6 +280,7 @@ def examine() -> Report:
     torch = _torch(report)
     if torch is not None:
         _enable(report, torch)
+    _hooked(report)
     _configuration(report)
     _devices(report, torch)
     for name, value in environment.items():

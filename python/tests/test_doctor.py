@@ -68,6 +68,17 @@ class Doctor(unittest.TestCase):
         [problem] = self.problems(lines)
         self.assertRegex(problem, "there is no PyTorch for .*: install 2.11 to 2.15 with CUDA")
 
+    def test_libraries_that_can_be_on_millpond_are_named_with_their_versions(self) -> None:
+        self.assertFalse([line for line in self.ask(None)[1] if line.startswith(("cupy: ", "rmm: "))])
+        (self.folder / "cupy").mkdir()
+        (self.folder / "cupy" / "__init__.py").write_text("")
+        known = self.folder / "cupy_cuda13x-14.1.0.dist-info"
+        known.mkdir()
+        (known / "METADATA").write_text("Metadata-Version: 2.1\nName: cupy-cuda13x\nVersion: 14.1.0\n")
+        (known / "top_level.txt").write_text("cupy\n")
+        lines = self.ask(None, PYTHONPATH=str(self.folder))[1]
+        self.assertIn("cupy: cupy-cuda13x 14.1.0, on Millpond after millpond.cupy.enable()", lines)
+
     def test_a_torch_that_is_not_served_is_a_problem(self) -> None:
         other, cpu = stand_ins.TORCH.replace("2.11.0+cu130", "2.10.0+cu128"), stand_ins.TORCH.replace("+cu130", "+cpu")
         cases = [

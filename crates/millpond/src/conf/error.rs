@@ -21,7 +21,7 @@ impl ConfError {
 #[non_exhaustive]
 pub enum ConfErrorKind {
     /// A key that neither PyTorch nor Millpond has.
-    #[error("unknown key `{key}`; the keys are {}", known.join(", "))]
+    #[error("unknown key `{key}`{}; the keys are {}", meant(key, known), known.join(", "))]
     UnknownKey {
         /// The word found.
         key: String,
@@ -146,6 +146,15 @@ pub enum ConfErrorKind {
          use `backend:native`, or `policy:direct` for no caching"
     )]
     DriverBackend,
+}
+
+/// Returns a question that names the key most like this one, or nothing if none is much like it.
+fn meant(key: &str, known: &[&'static str]) -> String {
+    let like = known.iter().map(|name| (strsim::jaro_winkler(key, name), name));
+    match like.max_by(|one, other| one.0.total_cmp(&other.0)) {
+        Some((likeness, name)) if likeness > 0.85 => format!(", did you mean `{name}`"),
+        _ => String::new(),
+    }
 }
 
 /// Returns at most 40 characters of a word, for messages.

@@ -134,7 +134,14 @@ fn messages_name_value_position_and_what_is_accepted() {
         "at byte 18: `max_split_size_mb` is 8 MiB, must be at least the large segment size, 20 MiB"
     );
     let unknown = message("max_split:8");
-    assert!(unknown.starts_with("at byte 0: unknown key `max_split`; the keys are backend, "), "{unknown}");
+    let begins = "at byte 0: unknown key `max_split`, did you mean `max_split_size_mb`; the keys are backend, ";
+    assert!(unknown.starts_with(begins), "{unknown}");
+    for (mistake, meant) in [("expandable_segment", "expandable_segments"), ("polcy", "policy")] {
+        let unknown = message(&format!("{mistake}:1"));
+        assert!(unknown.contains(&format!("`{mistake}`, did you mean `{meant}`;")), "{unknown}");
+    }
+    let unknown = message("colour:8");
+    assert!(unknown.starts_with("at byte 0: unknown key `colour`; the keys are backend, "), "{unknown}");
     assert!(unknown.ends_with(", throw_on_cudamalloc_oom"), "{unknown}");
     let long: String = std::iter::repeat_n('ä', 1000).collect();
     assert!(message(&long).len() < 250, "{}", message(&long));
