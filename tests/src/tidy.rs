@@ -8,6 +8,7 @@ mod backends;
 mod commands;
 mod embedding;
 mod explained;
+mod growing;
 mod imports;
 mod layers;
 mod links;
@@ -25,6 +26,7 @@ pub use backends::{backends_have_the_rooms, rooms_left_out, rooms_name_those_abo
 pub use commands::backends_in_one_table;
 pub use embedding::embedding_needs_no_c_compiler;
 pub use explained::explained_words;
+pub use growing::contract_can_grow;
 pub use layers::layer_order;
 pub use links::{links_resolve, pages_are_in_the_book};
 pub use locks::locks_are_up_to_date;

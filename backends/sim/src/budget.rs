@@ -19,5 +19,5 @@ pub(crate) fn budget(device: &Time, class: ClassId) -> Result<BudgetInfo, SimErr
     let (free_bytes, total_bytes) = (space.free(class), space.total(class));
     // Where memory is oversubscribed, more may be held than there is.
     let process_bytes = others_bytes.map(|others| (total_bytes - free_bytes).saturating_sub(others));
-    Ok(BudgetInfo { free_bytes, total_bytes, others_bytes, process_bytes })
+    Ok(BudgetInfo::new(free_bytes, total_bytes).with_others_bytes(others_bytes).with_process_bytes(process_bytes))
 }

@@ -5,8 +5,8 @@
 use std::ptr::NonNull;
 
 use millpond_backend::{
-    Backend, BackendError, Budget, BudgetInfo, Caps, ClassId, HostMemory, Left, LeftPage, Point, Readback, StreamId,
-    StreamWait, Tick, Transfer, VirtualMemory,
+    Backend, BackendError, Budget, BudgetInfo, Caps, ClassId, HostMemory, Left, Point, Readback, StreamId, StreamWait,
+    Tick, Transfer, VirtualMemory,
 };
 
 use crate::device::AnyDevice;
@@ -116,11 +116,7 @@ unsafe impl Backend for AnyDevice {
 
 /// Unwraps what a dropped allocator leaves.
 fn own_left<B: Known>(device: &B, left: Left<AnySegment, AnyPage>) -> Left<B::Segment, B::Page> {
-    let Left { points, is_addressed, segments, ranges, pages } = left;
-    let all = |segments: Vec<AnySegment>| segments.into_iter().map(|segment| device.take_segment(segment)).collect();
-    let page = |LeftPage { page, mapped }| LeftPage { page: device.take_page(page), mapped };
-    let pages = pages.into_iter().map(page).collect();
-    Left { points, is_addressed, segments: all(segments), ranges: all(ranges), pages }
+    left.map(|segment| device.take_segment(segment), |page| device.take_page(page))
 }
 
 /// Returns an ability that the device announced, for the method of it that is called.

@@ -4,7 +4,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 /// The owner of a class of memory.
+///
+/// A program that matches it needs an arm for kinds that a later version adds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum ClassKind {
     /// The device's own memory.
     Device,
@@ -12,8 +15,19 @@ pub enum ClassKind {
     Host,
 }
 
-/// One kind of memory that [`Backend::reserve`](crate::Backend::reserve) can supply.
+impl ClassKind {
+    /// Returns the word for people and files: `device` or `host`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ClassKind::Device => "device",
+            ClassKind::Host => "host",
+        }
+    }
+}
+
+/// One kind of memory that [`Backend::reserve`](crate::Backend::reserve) can supply. [`Class::new`] creates it.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Class {
     /// The name for users, such as "device" or "pinned".
     pub name: String,
@@ -27,7 +41,31 @@ pub struct Class {
     pub total_bytes: u64,
 }
 
+impl Class {
+    /// Creates a class of `total_bytes`. By default a segment may start at any byte, and only the memory limits its
+    /// size.
+    pub fn new(kind: ClassKind, name: impl Into<String>, total_bytes: u64) -> Self {
+        Self { name: name.into(), kind, alignment: 1, max_segment_bytes: u64::MAX, total_bytes }
+    }
+
+    /// Sets [`alignment`](Self::alignment), in bytes.
+    #[must_use]
+    pub const fn with_alignment(mut self, bytes: u64) -> Self {
+        self.alignment = bytes;
+        self
+    }
+
+    /// Sets [`max_segment_bytes`](Self::max_segment_bytes).
+    #[must_use]
+    pub const fn with_max_segment_bytes(mut self, bytes: u64) -> Self {
+        self.max_segment_bytes = bytes;
+        self
+    }
+}
+
 /// When memory freed on a stream may be handed out again *on the same stream*: the later, the greater.
+///
+/// It is exhaustive on purpose: whoever acts on it must decide about each value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Reuse {
     /// At once, because later work on the stream is ordered after earlier work.
@@ -38,7 +76,7 @@ pub enum Reuse {
     AfterDone,
 }
 
-/// The side that ends a tick and begins the next.
+/// The side that ends a tick and begins the next. It is exhaustive for the reason of [`Reuse`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Closing {
     /// The backend, whenever it is asked what was reached: marked work can then be reached without an action of the
@@ -48,8 +86,9 @@ pub enum Closing {
     Submit,
 }
 
-/// The properties of a device's virtual memory.
+/// The properties of a device's virtual memory. [`PageCaps::new`] creates them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct PageCaps {
     /// The unit in bytes, a power of two: the size of a page is a multiple of it, and so is each address where one is
     /// mapped.
@@ -87,10 +126,39 @@ impl PageCaps {
         let (alias_reuse, address_bytes) = (Reuse::InOrder, u64::MAX);
         Self { granularity, aliasing: true, alias_reuse, address_bytes, mappings: Self::MAPPINGS }
     }
+
+    /// Sets [`aliasing`](Self::aliasing).
+    #[must_use]
+    pub const fn with_aliasing(mut self, aliasing: bool) -> Self {
+        self.aliasing = aliasing;
+        self
+    }
+
+    /// Sets [`alias_reuse`](Self::alias_reuse).
+    #[must_use]
+    pub const fn with_alias_reuse(mut self, reuse: Reuse) -> Self {
+        self.alias_reuse = reuse;
+        self
+    }
+
+    /// Sets [`address_bytes`](Self::address_bytes).
+    #[must_use]
+    pub const fn with_address_bytes(mut self, bytes: u64) -> Self {
+        self.address_bytes = bytes;
+        self
+    }
+
+    /// Sets [`mappings`](Self::mappings).
+    #[must_use]
+    pub const fn with_mappings(mut self, mappings: u64) -> Self {
+        self.mappings = mappings;
+        self
+    }
 }
 
-/// The facts about a device. Constant for the life of a backend.
+/// The facts about a device. Constant for the life of a backend. [`Caps::new`] creates them.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Caps {
     /// The device's name for users.
     pub name: String,
@@ -126,6 +194,94 @@ pub struct Caps {
 }
 
 impl Caps {
+    /// Creates the facts about a device that can only do what every device must. Entry 0 of `classes` is the device's
+    /// own memory.
+    ///
+    /// Each further fact has a method that begins with `with_` and ends with the name of its field. A field that a
+    /// later version adds gets a default that keeps a backend correct which says nothing of it.
+    ///
+    /// ```
+    /// use millpond_backend::{Caps, Class, ClassKind, Closing, PageCaps, Reuse};
+    ///
+    /// let memory = Class::new(ClassKind::Device, "device", 16 << 30).with_alignment(256);
+    /// let caps = Caps::new("my device", vec![memory], Reuse::InOrder, Closing::Backend)
+    ///     .with_transfer(true)
+    ///     .with_pages(Some(PageCaps::new(2 << 20).with_aliasing(false)));
+    /// assert!(caps.transfer && !caps.budget);
+    /// ```
+    pub fn new(name: impl Into<String>, classes: Vec<Class>, reuse: Reuse, closing: Closing) -> Self {
+        Self {
+            name: name.into(),
+            classes,
+            reuse,
+            needs_barrier: false,
+            closing,
+            release_waits: false,
+            oversubscribes: false,
+            pages: None,
+            stream_wait: false,
+            host_memory: false,
+            transfer: false,
+            budget: false,
+        }
+    }
+
+    /// Sets [`needs_barrier`](Self::needs_barrier). The default is `false`.
+    #[must_use]
+    pub const fn with_needs_barrier(mut self, needs_barrier: bool) -> Self {
+        self.needs_barrier = needs_barrier;
+        self
+    }
+
+    /// Sets [`release_waits`](Self::release_waits). The default is `false`.
+    #[must_use]
+    pub const fn with_release_waits(mut self, release_waits: bool) -> Self {
+        self.release_waits = release_waits;
+        self
+    }
+
+    /// Sets [`oversubscribes`](Self::oversubscribes). The default is `false`.
+    #[must_use]
+    pub const fn with_oversubscribes(mut self, oversubscribes: bool) -> Self {
+        self.oversubscribes = oversubscribes;
+        self
+    }
+
+    /// Announces virtual memory, or that there is none, which is the default: [`pages`](Self::pages).
+    #[must_use]
+    pub const fn with_pages(mut self, pages: Option<PageCaps>) -> Self {
+        self.pages = pages;
+        self
+    }
+
+    /// Sets whether [`stream_wait`](Self::stream_wait) is announced. The default is `false`.
+    #[must_use]
+    pub const fn with_stream_wait(mut self, stream_wait: bool) -> Self {
+        self.stream_wait = stream_wait;
+        self
+    }
+
+    /// Sets whether [`host_memory`](Self::host_memory) is announced. The default is `false`.
+    #[must_use]
+    pub const fn with_host_memory(mut self, host_memory: bool) -> Self {
+        self.host_memory = host_memory;
+        self
+    }
+
+    /// Sets whether [`transfer`](Self::transfer) is announced. The default is `false`.
+    #[must_use]
+    pub const fn with_transfer(mut self, transfer: bool) -> Self {
+        self.transfer = transfer;
+        self
+    }
+
+    /// Sets whether [`budget`](Self::budget) is announced. The default is `false`.
+    #[must_use]
+    pub const fn with_budget(mut self, budget: bool) -> Self {
+        self.budget = budget;
+        self
+    }
+
     /// Returns when memory of a class that was freed on a stream may be handed out again on that stream. For the
     /// device's own memory that is [`Caps::reuse`]. The host may be the next to use host memory, and it is not bound by
     /// the order of a stream.
@@ -150,5 +306,42 @@ impl Caps {
             Some(class) => class,
             None => panic!("class {} asked of a device that has {}", id.0, self.classes.len()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    #[test]
+    fn each_setter_sets_its_own_fact() {
+        let class = Class::new(ClassKind::Host, "pinned", 100);
+        assert_eq!((class.name.as_str(), class.kind, class.total_bytes), ("pinned", ClassKind::Host, 100));
+        assert_eq!((class.alignment, class.max_segment_bytes), (1, u64::MAX));
+        let class = class.with_alignment(256).with_max_segment_bytes(50);
+        assert_eq!((class.alignment, class.max_segment_bytes), (256, 50));
+
+        let pages = PageCaps::new(4096).with_aliasing(false).with_alias_reuse(Reuse::AfterDone);
+        let pages = pages.with_address_bytes(1 << 40).with_mappings(9);
+        assert_eq!((pages.granularity, pages.aliasing, pages.alias_reuse), (4096, false, Reuse::AfterDone));
+        assert_eq!((pages.address_bytes, pages.mappings), (1 << 40, 9));
+
+        let plain = Caps::new("it", vec![class], Reuse::InOrder, Closing::Submit);
+        let flags = |caps: &Caps| {
+            let abilities = [caps.stream_wait, caps.host_memory, caps.transfer, caps.budget];
+            ([caps.needs_barrier, caps.release_waits, caps.oversubscribes], abilities, caps.pages.is_some())
+        };
+        assert_eq!(flags(&plain), ([false; 3], [false; 4], false));
+        let of = |set: fn(Caps) -> Caps| flags(&set(plain.clone()));
+        assert_eq!(of(|caps| caps.with_needs_barrier(true)), ([true, false, false], [false; 4], false));
+        assert_eq!(of(|caps| caps.with_release_waits(true)), ([false, true, false], [false; 4], false));
+        assert_eq!(of(|caps| caps.with_oversubscribes(true)), ([false, false, true], [false; 4], false));
+        assert_eq!(of(|caps| caps.with_stream_wait(true)), ([false; 3], [true, false, false, false], false));
+        assert_eq!(of(|caps| caps.with_host_memory(true)), ([false; 3], [false, true, false, false], false));
+        assert_eq!(of(|caps| caps.with_transfer(true)), ([false; 3], [false, false, true, false], false));
+        assert_eq!(of(|caps| caps.with_budget(true)), ([false; 3], [false, false, false, true], false));
+        assert_eq!(plain.with_pages(Some(pages)).pages, Some(pages));
     }
 }

@@ -218,8 +218,9 @@ pub trait Readback: Send {
     fn read(self: Box<Self>, to: &mut [u8]) -> Result<(), Self::Error>;
 }
 
-/// The memory that is left of a class.
+/// The memory that is left of a class. [`BudgetInfo::new`] creates it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct BudgetInfo {
     /// The bytes that can still be taken, as far as the platform reports it.
     pub free_bytes: u64,
@@ -230,6 +231,27 @@ pub struct BudgetInfo {
     /// The bytes that this process holds, through Millpond or not, including what the driver keeps for it (contexts,
     /// modules), where the platform reports it.
     pub process_bytes: Option<u64>,
+}
+
+impl BudgetInfo {
+    /// Creates a report of how much of a class is left. By default it does not say who holds the rest.
+    pub const fn new(free_bytes: u64, total_bytes: u64) -> Self {
+        Self { free_bytes, total_bytes, others_bytes: None, process_bytes: None }
+    }
+
+    /// Sets [`others_bytes`](Self::others_bytes).
+    #[must_use]
+    pub const fn with_others_bytes(mut self, bytes: Option<u64>) -> Self {
+        self.others_bytes = bytes;
+        self
+    }
+
+    /// Sets [`process_bytes`](Self::process_bytes).
+    #[must_use]
+    pub const fn with_process_bytes(mut self, bytes: Option<u64>) -> Self {
+        self.process_bytes = bytes;
+        self
+    }
 }
 
 /// A query for how much memory the device has left.

@@ -8,6 +8,7 @@ use millpond_backend::{Backend, Caps, Fault, Point, StreamId, Tick};
 
 /// The needs of a scenario, stated before its allocator exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Need {
     /// The most streams that will be opened.
     pub streams: u32,
@@ -34,6 +35,7 @@ impl std::error::Error for Unavailable {}
 
 /// The number of objects of a device that its callers hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Live {
     /// Segments of all classes, without ranges of addresses.
     pub segments: u64,
@@ -41,6 +43,13 @@ pub struct Live {
     pub pages: u64,
     /// Ranges of addresses.
     pub ranges: u64,
+}
+
+impl Live {
+    /// Creates the three numbers. A device that has no virtual memory has 0 pages and 0 ranges.
+    pub const fn new(segments: u64, pages: u64, ranges: u64) -> Self {
+        Self { segments, pages, ranges }
+    }
 }
 
 /// A device that the suite is run on.

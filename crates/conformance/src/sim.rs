@@ -59,13 +59,13 @@ impl SimDevice {
 
     /// Returns the same device with pages of 2 MiB that can be mapped at only one place at a time.
     pub const fn without_aliasing(self) -> Self {
-        self.pages(Some(PageCaps { aliasing: false, ..PAGES }))
+        self.pages(Some(PAGES.with_aliasing(false)))
     }
 
     /// Returns the same device with another value of [`PageCaps::mappings`], if it has pages.
     pub const fn mappings(self, mappings: u64) -> Self {
         let pages = match self.pages {
-            Some(pages) => Some(PageCaps { mappings, ..pages }),
+            Some(pages) => Some(pages.with_mappings(mappings)),
             None => None,
         };
         Self { pages, ..self }
@@ -86,7 +86,7 @@ impl SimDevice {
     /// like those of wgpu. Its ticks are closed by submits, and it reuses in order.
     pub const fn tracking(self) -> Self {
         let pages = match self.pages {
-            Some(pages) => Some(PageCaps { alias_reuse: Reuse::AfterSubmit, ..pages }),
+            Some(pages) => Some(pages.with_alias_reuse(Reuse::AfterSubmit)),
             None => None,
         };
         let (closing, reuse) = (Closing::Submit, Reuse::InOrder);
@@ -217,7 +217,7 @@ impl DeviceUnderTest for SimDevice {
 
     fn live(&self, backend: &Sim) -> Option<Live> {
         let (segments, pages, ranges) = backend.live();
-        Some(Live { segments, pages, ranges })
+        Some(Live::new(segments, pages, ranges))
     }
 
     fn comes_after(backend: &Sim, stream: StreamId, point: Point) -> Option<bool> {

@@ -60,7 +60,7 @@ impl Run {
         let reuse = [Reuse::InOrder, Reuse::InOrder, Reuse::AfterSubmit, Reuse::AfterDone][random.index(4)];
         let completion = [Completion::Manual, Completion::Seeded(seed), Completion::Immediate][random.index(5) / 2];
         let granularity = [2 << 20, 2 << 20, 64 << 10, 4 << 20][random.index(4)];
-        let pages = Some(PageCaps { aliasing: !random.one_in(3), ..PageCaps::new(granularity) });
+        let pages = Some(PageCaps::new(granularity).with_aliasing(!random.one_in(3)));
         let device = SimDevice::new(closing, reuse, completion).pages(pages);
         let device = if random.one_in(3) { device.without_stream_wait() } else { device };
         let policy = policy(&mut random);

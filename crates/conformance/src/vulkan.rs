@@ -109,7 +109,7 @@ impl DeviceUnderTest for VulkanDevice {
 
     fn live(&self, backend: &Vulkan) -> Option<Live> {
         let (segments, pages, ranges) = backend.live();
-        Some(Live { segments, pages, ranges })
+        Some(Live::new(segments, pages, ranges))
     }
 
     /// Returns false for a device in software, where the driver counts the machine's memory that is in use, and so only

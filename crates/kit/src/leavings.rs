@@ -83,8 +83,9 @@ mod tests {
 
     fn left(number: u32, points: &[(u32, u64)]) -> Left<u32, ()> {
         let points = points.iter().map(|&(stream, tick)| Point { stream: StreamId(stream), tick: Tick(tick) });
-        let (segments, ranges, pages) = (vec![number], Vec::new(), Vec::new());
-        Left { points: points.collect(), is_addressed: false, segments, ranges, pages }
+        let mut left = Left::new(points.collect());
+        left.segments.push(number);
+        left
     }
 
     fn numbers(due: Vec<Left<u32, ()>>) -> Vec<u32> {

@@ -60,16 +60,17 @@ impl<B: Backend> Drop for State<B> {
             return;
         }
         let pages = pages_left.into_iter().map(|(page, places)| {
-            let mapped = places.iter().map(|place| LeftMapping {
-                range: ranges_left[&(place.shard, place.slot)],
-                offset: place.offset,
-                stream: self.lane(place.shard).stream,
+            let mapped = places.iter().map(|place| {
+                let range = ranges_left[&(place.shard, place.slot)];
+                LeftMapping::new(range, place.offset, self.lane(place.shard).stream)
             });
-            LeftPage { mapped: mapped.collect(), page: self.pages.take(page) }
+            LeftPage::new(self.pages.take(page), mapped.collect())
         });
-        let (points, pages) = (newest(&points), pages.collect());
-        let is_addressed = self.is_addressed.load(Ordering::Relaxed);
-        calls::leave(&self.backend, Left { points, is_addressed, segments, ranges, pages });
+        let mut left = Left::new(newest(&points));
+        left.pages = pages.collect();
+        (left.segments, left.ranges) = (segments, ranges);
+        left.is_addressed = self.is_addressed.load(Ordering::Relaxed);
+        calls::leave(&self.backend, left);
     }
 }
 

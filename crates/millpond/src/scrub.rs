@@ -14,10 +14,10 @@ use crate::state::State;
 
 /// Returns what the device lacks to scrub memory of this class, or `None`.
 pub(crate) fn missing(caps: &Caps, class: ClassId) -> Option<&'static str> {
-    match caps.class(class).kind {
-        ClassKind::Device => (!caps.transfer).then_some("fills"),
-        ClassKind::Host => (!caps.host_memory).then_some("host memory with an address"),
+    if caps.class(class).kind == ClassKind::Host {
+        return (!caps.host_memory).then_some("host memory with an address");
     }
+    (!caps.transfer).then_some("fills")
 }
 
 impl<B: Backend> State<B> {

@@ -77,28 +77,9 @@ impl BackendError for HostError {
 impl HostDevice {
     /// Creates a device of that many bytes. They are taken from the host when they are reserved.
     pub fn new(total_bytes: u64) -> HostDevice {
-        let class = Class {
-            name: "host".to_owned(),
-            kind: ClassKind::Device,
-            alignment: 1,
-            max_segment_bytes: u64::MAX,
-            total_bytes,
-        };
-        let caps = Caps {
-            name: "memory of the host".to_owned(),
-            classes: vec![class],
-            // Work of a stream is done in the order of its calls.
-            reuse: Reuse::InOrder,
-            needs_barrier: false,
-            closing: Closing::Backend,
-            release_waits: false,
-            oversubscribes: false,
-            pages: None,
-            stream_wait: false,
-            host_memory: false,
-            transfer: true,
-            budget: false,
-        };
+        let class = Class::new(ClassKind::Device, "host", total_bytes);
+        // Work of a stream is done in the order of its calls, so memory can be reused in that order.
+        let caps = Caps::new("memory of the host", vec![class], Reuse::InOrder, Closing::Backend).with_transfer(true);
         HostDevice { caps, used: AtomicU64::new(0), streams: RwLock::default() }
     }
 

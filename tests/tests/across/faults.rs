@@ -48,7 +48,7 @@ fn cases() -> [Case; 10] {
 }
 
 fn program(case: &Case) -> Program {
-    let pages = PageCaps { aliasing: case.aliasing, ..PageCaps::new(2 * MIB) };
+    let pages = PageCaps::new(2 * MIB).with_aliasing(case.aliasing);
     let sim = Sim::builder().total_bytes(case.total).pages(Some(pages)).cost(CostModel::free()).build();
     let builder = Allocator::builder(sim.clone()).settings(case.settings.clone());
     let builder = if let Some(limit) = case.limit { builder.limit(limit) } else { builder };

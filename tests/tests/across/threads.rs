@@ -20,7 +20,7 @@ fn device() -> Sim {
 }
 
 fn device_with(aliasing: bool) -> Sim {
-    let pages = PageCaps { aliasing, ..PageCaps::new(2 * MIB) };
+    let pages = PageCaps::new(2 * MIB).with_aliasing(aliasing);
     Sim::builder().pages(Some(pages)).cost(CostModel::free()).completion(Completion::Seeded(7)).build()
 }
 

@@ -126,6 +126,11 @@ fn the_contract_names_no_vendor() {
 }
 
 #[test]
+fn the_contract_can_grow() {
+    holds(tidy::contract_can_grow);
+}
+
+#[test]
 fn files_are_small() {
     holds(tidy::file_length);
 }

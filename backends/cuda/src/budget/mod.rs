@@ -21,7 +21,7 @@ pub(crate) fn budget<G: Gear>(memory: &Memory<G>, class: ClassId) -> Result<Budg
         let missing = Some("the system does not tell of its memory");
         let missing = Misuse::Unsupported { call: "budget", missing };
         let (total_bytes, free_bytes) = host::memory().ok_or(missing)?;
-        return Ok(BudgetInfo { free_bytes, total_bytes, others_bytes: None, process_bytes: None });
+        return Ok(BudgetInfo::new(free_bytes, total_bytes));
     }
     let _bound = memory.bind_relaxed()?;
     let (mut free, mut total) = (0, 0);
@@ -29,7 +29,8 @@ pub(crate) fn budget<G: Gear>(memory: &Memory<G>, class: ClassId) -> Result<Budg
     let code = unsafe { (memory.driver.cuMemGetInfo_v2)(&raw mut free, &raw mut total) };
     memory.check(CALL, code)?;
     let (process_bytes, others_bytes) = shares(memory);
-    Ok(BudgetInfo { free_bytes: free as u64, total_bytes: total as u64, others_bytes, process_bytes })
+    let budget = BudgetInfo::new(free as u64, total as u64);
+    Ok(budget.with_others_bytes(others_bytes).with_process_bytes(process_bytes))
 }
 
 /// Returns the bytes of this process and those of all others, as far as they are known: with NVML only.

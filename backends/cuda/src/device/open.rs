@@ -126,29 +126,15 @@ impl<G: Gear> CudaBuilder<G> {
 }
 
 fn caps(info: &DeviceInfo, pages: Option<&PageFacts>, alloc: Alloc) -> Caps {
-    let class = |name: &str, kind, total_bytes| Class {
-        name: name.to_owned(),
-        kind,
-        alignment: ALIGNMENT,
-        max_segment_bytes: u64::MAX,
-        total_bytes,
-    };
+    let class = |name: &str, kind, total_bytes| Class::new(kind, name, total_bytes).with_alignment(ALIGNMENT);
     let host_bytes = host::memory().map_or(u64::MAX, |(total, _)| total);
-    Caps {
-        name: info.name.clone(),
-        classes: vec![
-            class("device", ClassKind::Device, info.total_bytes),
-            class("pinned", ClassKind::Host, host_bytes),
-        ],
-        reuse: Reuse::InOrder,
-        needs_barrier: false,
-        closing: Closing::Backend,
-        release_waits: alloc == Alloc::Sync,
-        oversubscribes: false,
-        pages: pages.map(|facts| facts.caps),
-        stream_wait: true,
-        host_memory: true,
-        transfer: true,
-        budget: true,
-    }
+    let classes =
+        vec![class("device", ClassKind::Device, info.total_bytes), class("pinned", ClassKind::Host, host_bytes)];
+    Caps::new(info.name.clone(), classes, Reuse::InOrder, Closing::Backend)
+        .with_release_waits(alloc == Alloc::Sync)
+        .with_pages(pages.map(|facts| facts.caps))
+        .with_stream_wait(true)
+        .with_host_memory(true)
+        .with_transfer(true)
+        .with_budget(true)
 }

@@ -28,27 +28,15 @@ pub struct SimBuilder {
 
 impl SimBuilder {
     pub(crate) fn new() -> SimBuilder {
-        let class = |name: &str, kind, total_bytes| Class {
-            name: name.to_owned(),
-            kind,
-            alignment: 512,
-            max_segment_bytes: u64::MAX,
-            total_bytes,
-        };
-        let caps = Caps {
-            name: "simulated H200".to_owned(),
-            classes: vec![class("device", ClassKind::Device, H200_BYTES), class("pinned", ClassKind::Host, 256 << 30)],
-            reuse: Reuse::InOrder,
-            needs_barrier: false,
-            closing: Closing::Backend,
-            release_waits: true,
-            oversubscribes: false,
-            pages: Some(PageCaps::new(2 << 20)),
-            stream_wait: true,
-            host_memory: true,
-            transfer: true,
-            budget: true,
-        };
+        let class = |name: &str, kind, total_bytes| Class::new(kind, name, total_bytes).with_alignment(512);
+        let classes = vec![class("device", ClassKind::Device, H200_BYTES), class("pinned", ClassKind::Host, 256 << 30)];
+        let caps = Caps::new("simulated H200", classes, Reuse::InOrder, Closing::Backend)
+            .with_release_waits(true)
+            .with_pages(Some(PageCaps::new(2 << 20)))
+            .with_stream_wait(true)
+            .with_host_memory(true)
+            .with_transfer(true)
+            .with_budget(true);
         SimBuilder {
             caps,
             address_space_bytes: 1 << 47,

@@ -178,7 +178,7 @@ impl Space {
         self.used[usize::from(class.0)] += bytes;
         let store = match self.kinds[usize::from(class.0)] {
             ClassKind::Host => Store::host(bytes),
-            ClassKind::Device => self.fresh.map_or(Store::Nothing, |value| Store::sparse(bytes, value)),
+            _ => self.fresh.map_or(Store::Nothing, |value| Store::sparse(bytes, value)),
         };
         let number = self.number();
         self.physical.insert(number, Physical { class, bytes, store, users: Vec::new(), mapped: 0 });

@@ -59,7 +59,7 @@ fn a_transfer_crosses_the_border_of_two_pages() {
 
 #[test]
 fn bad_maps_are_refused_and_change_nothing() {
-    let sim = Sim::builder().pages(Some(PageCaps { aliasing: false, ..PageCaps::new(2 * MIB) })).build();
+    let sim = Sim::builder().pages(Some(PageCaps::new(2 * MIB).with_aliasing(false))).build();
     sim.create_stream().unwrap();
     let range = sim.reserve_range(DEVICE, 8 * MIB).unwrap();
     let page = sim.create_page(DEVICE, 4 * MIB).unwrap();

@@ -201,11 +201,7 @@ impl Budget for Vulkan {
     /// others hold.
     fn budget(&self, class: ClassId) -> Result<BudgetInfo, VulkanError> {
         let heap = self.heap_budget(class)?;
-        Ok(BudgetInfo {
-            free_bytes: heap.budget_bytes.saturating_sub(heap.used_bytes),
-            total_bytes: heap.total_bytes,
-            others_bytes: None,
-            process_bytes: Some(heap.used_bytes),
-        })
+        let free_bytes = heap.budget_bytes.saturating_sub(heap.used_bytes);
+        Ok(BudgetInfo::new(free_bytes, heap.total_bytes).with_process_bytes(Some(heap.used_bytes)))
     }
 }

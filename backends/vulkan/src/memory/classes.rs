@@ -79,13 +79,8 @@ pub(crate) fn classes(
             .max(limits.min_texel_buffer_offset_alignment);
         let total_bytes = probe.memory.memory_heaps[heap as usize].size;
         let max_memory_bytes = probe.max_allocation_bytes.min(total_bytes);
-        classes.push(Class {
-            name: name.to_owned(),
-            kind,
-            alignment,
-            max_segment_bytes: max_memory_bytes.min(probe.max_buffer_bytes),
-            total_bytes,
-        });
+        let class = Class::new(kind, name, total_bytes).with_alignment(alignment);
+        classes.push(class.with_max_segment_bytes(max_memory_bytes.min(probe.max_buffer_bytes)));
         let is_mapped = property_flags.contains(HOST);
         facts.push(ClassFacts { usage, memory_type, max_memory_bytes, is_mapped });
     }

@@ -37,21 +37,14 @@ impl Memory {
         let address = driver.enabled.buffer_device_address;
         let (table, facts) = classes(&driver.raw, &driver.probe, &driver.families, address, settings.usages)?;
         let budget = driver.enabled.memory_budget;
-        let caps = Caps {
-            name: driver.probe.name.clone(),
-            classes: table,
-            reuse: Reuse::InOrder,
-            needs_barrier: settings.engine_submits,
-            closing: Closing::Submit,
-            release_waits: false,
+        let caps = Caps::new(driver.probe.name.clone(), table, Reuse::InOrder, Closing::Submit)
+            .with_needs_barrier(settings.engine_submits)
             // Where device memory is full, systems that report a budget move memory to the host.
-            oversubscribes: budget,
-            pages: None,
-            stream_wait: true,
-            host_memory: true,
-            transfer: true,
-            budget,
-        };
+            .with_oversubscribes(budget)
+            .with_stream_wait(true)
+            .with_host_memory(true)
+            .with_transfer(true)
+            .with_budget(budget);
         Ok(Memory {
             caps,
             classes: facts,

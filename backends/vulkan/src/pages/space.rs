@@ -51,11 +51,9 @@ impl Sparse {
         if requirements.memory_type_bits & (1 << facts.memory_type) == 0 {
             return Ok(None);
         }
-        let caps = PageCaps {
-            aliasing: enabled.sparse_aliased,
-            address_bytes: driver.probe.properties.limits.sparse_address_space_size,
-            ..PageCaps::new(requirements.alignment.max(granularity))
-        };
+        let caps = PageCaps::new(requirements.alignment.max(granularity))
+            .with_aliasing(enabled.sparse_aliased)
+            .with_address_bytes(driver.probe.properties.limits.sparse_address_space_size);
         Ok(Some(Sparse { queue, caps }))
     }
 }

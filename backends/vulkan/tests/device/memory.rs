@@ -35,6 +35,7 @@ fn every_class_has_memory_of_the_right_kind() {
                 assert!(!flags.contains(Flags::HOST_VISIBLE) || !types.iter().any(hidden), "{flags:?}");
             }
             ClassKind::Host => assert!(flags.contains(Flags::HOST_VISIBLE | Flags::HOST_COHERENT), "{flags:?}"),
+            other => panic!("no class of this device is of the kind {other:?}"),
         }
         lab.give_back(segment);
     }

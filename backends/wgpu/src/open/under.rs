@@ -188,7 +188,8 @@ impl Under {
         // wgpu tracks buffers, and places no barrier between work on two of them. But each of its submits waits on the
         // device for the previous one, and sees its writes.
         let alias_reuse = Reuse::AfterSubmit;
-        caps.pages = own.pages.map(|pages| PageCaps { alias_reuse, address_bytes: address_bytes(pages), ..pages });
+        caps.pages =
+            own.pages.map(|pages| pages.with_alias_reuse(alias_reuse).with_address_bytes(address_bytes(pages)));
         caps.budget = own.budget;
         caps.oversubscribes = own.oversubscribes;
     }

@@ -11,26 +11,12 @@ const ALIGNMENT: u64 = 512;
 
 /// Returns the facts about a device with these limits.
 pub(crate) fn caps(name: String, limits: &wgpu::Limits, total_bytes: u64) -> Caps {
-    let class = |name: &str| Class {
-        name: name.to_owned(),
-        kind: ClassKind::Device,
-        alignment: ALIGNMENT,
-        max_segment_bytes: limits.max_buffer_size / WORD * WORD,
-        total_bytes,
+    let class = |name: &str| {
+        let class = Class::new(ClassKind::Device, name, total_bytes).with_alignment(ALIGNMENT);
+        class.with_max_segment_bytes(limits.max_buffer_size / WORD * WORD)
     };
-    Caps {
-        name,
-        classes: vec![class("device"), class("exclusive")],
-        reuse: Reuse::InOrder,
-        // wgpu places barriers itself.
-        needs_barrier: false,
-        closing: Closing::Submit,
-        release_waits: false,
-        oversubscribes: false,
-        pages: None,
-        stream_wait: true,
-        host_memory: false,
-        transfer: true,
-        budget: false,
-    }
+    // wgpu places barriers itself.
+    Caps::new(name, vec![class("device"), class("exclusive")], Reuse::InOrder, Closing::Submit)
+        .with_stream_wait(true)
+        .with_transfer(true)
 }

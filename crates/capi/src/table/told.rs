@@ -12,8 +12,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use millpond_backend::{
-    Backend, Budget, Caps, ClassId, HostMemory, Left, LeftPage, Point, StreamId, StreamWait, Tick, Transfer,
-    VirtualMemory,
+    Backend, Budget, Caps, ClassId, HostMemory, Left, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,
 };
 
 use super::types::{Event, Host, Kind};
@@ -227,15 +226,7 @@ unsafe impl<D: Device> Backend for Told<D> {
                 self.tell(Kind::SegmentUnmap, address, page.page.bytes, Some(at.stream));
             }
         }
-        let segments = |all: Vec<Self::Segment>| all.into_iter().map(|extent| extent.segment).collect();
-        let page = |left: LeftPage<Self::Page>| LeftPage { page: left.page.page, mapped: left.mapped };
-        let left = Left {
-            points: left.points,
-            is_addressed: left.is_addressed,
-            segments: segments(left.segments),
-            ranges: segments(left.ranges),
-            pages: left.pages.into_iter().map(page).collect(),
-        };
+        let left = left.map(|extent| extent.segment, |page| page.page);
         // SAFETY: the caller keeps the contract.
         unsafe { self.device.leave(left) }
     }

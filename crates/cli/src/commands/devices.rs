@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use millpond::Usage;
 use millpond::settings::Policy;
 use millpond::text::format_bytes;
-use millpond_backend::{BudgetInfo, Caps, ClassKind, Closing, Reuse};
+use millpond_backend::{BudgetInfo, Caps, Closing, Reuse};
 use serde::Serialize;
 
 use crate::devices::{BACKENDS, Broken, Device, Fact, Found, UsageRow};
@@ -239,10 +239,7 @@ impl<'a> Row<'a> {
         let caps = &device.caps;
         let classes = caps.classes.iter().zip(&device.budgets).map(|(class, budget)| ClassRow {
             name: &class.name,
-            kind: match class.kind {
-                ClassKind::Device => "device",
-                ClassKind::Host => "host",
-            },
+            kind: class.kind.name(),
             total_bytes: class.total_bytes,
             free_bytes: budget.map(|budget| budget.free_bytes),
             others_bytes: budget.and_then(|budget| budget.others_bytes),
@@ -302,8 +299,8 @@ mod tests {
 
     #[test]
     fn the_default_policy_follows_from_what_the_device_can_do() {
-        let pages = |aliasing| Some(PageCaps { aliasing, ..PageCaps::new(2 << 20) });
-        let ordered = |alias_reuse| Some(PageCaps { alias_reuse, ..PageCaps::new(2 << 20) });
+        let pages = |aliasing| Some(PageCaps::new(2 << 20).with_aliasing(aliasing));
+        let ordered = |alias_reuse| Some(PageCaps::new(2 << 20).with_alias_reuse(alias_reuse));
         let cases = [
             (None, true, "classic", "no virtual memory"),
             (pages(false), true, "paged", "cannot be joined"),

@@ -17,7 +17,7 @@ const POLICIES: [Policy; 4] = [
 
 /// Returns an allocator of two streams in one held pool, of whose work nothing is over yet.
 fn held_pool(policy: Policy, reuse: Reuse) -> Device {
-    held_pool_on(policy, reuse, PageCaps { alias_reuse: reuse, ..PageCaps::new(2 * MIB) })
+    held_pool_on(policy, reuse, PageCaps::new(2 * MIB).with_alias_reuse(reuse))
 }
 
 fn held_pool_on(policy: Policy, reuse: Reuse, pages: PageCaps) -> Device {
@@ -116,7 +116,7 @@ fn live_ids(device: &mut Device) -> Vec<millpond_core::BlockId> {
 #[test]
 fn what_comes_back_was_live() {
     // What is free is not gathered for the other request.
-    let pages = PageCaps { aliasing: false, ..PageCaps::new(2 * MIB) };
+    let pages = PageCaps::new(2 * MIB).with_aliasing(false);
     let mut device = held_pool_on(Policy::paged(Growth::Tight), Reuse::InOrder, pages);
     let first = device.serve(0, 6 * MIB);
     let checkpoint = device.checkpoint(POOL);

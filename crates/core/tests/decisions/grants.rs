@@ -50,7 +50,7 @@ fn use_all(device: &mut Device, shard: usize, bytes: u64) {
 }
 
 fn pages(aliasing: bool, alias_reuse: Reuse) -> PageCaps {
-    PageCaps { aliasing, alias_reuse, ..PageCaps::new(2 * MIB) }
+    PageCaps::new(2 * MIB).with_aliasing(aliasing).with_alias_reuse(alias_reuse)
 }
 
 /// Memory that another stream used comes where it lies, or through a window. No part of it counts as unused.

@@ -252,7 +252,7 @@ fn what_a_graph_leaves_goes_back_where_addresses_turn_out_to_be_scarce() {
 /// Where addresses are scarce windows end, but not those of a held pool: a request gets new pages instead.
 #[test]
 fn windows_of_a_held_pool_do_not_end() {
-    let pages = PageCaps { address_bytes: 300 * MIB, ..PageCaps::new(2 * MIB) };
+    let pages = PageCaps::new(2 * MIB).with_address_bytes(300 * MIB);
     for is_held in [true, false] {
         let (mut device, pool) = scene_on(Policy::paged(Growth::Tight), pages);
         if !is_held {

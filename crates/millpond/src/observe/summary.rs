@@ -493,12 +493,9 @@ mod tests {
     #[test]
     fn the_devices_memory_comes_last_and_adds_up() {
         const G: u64 = 1 << 30;
-        let budget = millpond_backend::BudgetInfo {
-            free_bytes: 100 * G,
-            total_bytes: 139 * G + 5,
-            others_bytes: Some(10 * G),
-            process_bytes: Some(29 * G),
-        };
+        let budget = millpond_backend::BudgetInfo::new(100 * G, 139 * G + 5)
+            .with_others_bytes(Some(10 * G))
+            .with_process_bytes(Some(29 * G));
         let section = "\
 |---------------------------------------------------------------------------|
 | Device memory in use  |  39936 MiB |            |            |            |

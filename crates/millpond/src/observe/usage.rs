@@ -129,8 +129,7 @@ impl<B: Backend> Allocator<B> {
 mod tests {
     use super::*;
 
-    const BUDGET: BudgetInfo =
-        BudgetInfo { free_bytes: 300, total_bytes: 1000, others_bytes: None, process_bytes: None };
+    const BUDGET: BudgetInfo = BudgetInfo::new(300, 1000);
 
     /// Divides a budget into parts and checks that the parts add up.
     fn usage(budget: BudgetInfo, reserved: u64) -> Usage {
@@ -145,11 +144,11 @@ mod tests {
     fn what_is_not_told_apart_is_one_part() {
         let apart = usage(BUDGET, 200);
         assert_eq!(apart.parts(), [("reserved here", 200), ("context, others", 500)]);
-        let apart = usage(BudgetInfo { process_bytes: Some(260), ..BUDGET }, 200);
+        let apart = usage(BUDGET.with_process_bytes(Some(260)), 200);
         assert_eq!(apart.parts(), [("reserved here", 200), ("rest of process", 60), ("others, driver", 440)]);
-        let apart = usage(BudgetInfo { others_bytes: Some(400), ..BUDGET }, 200);
+        let apart = usage(BUDGET.with_others_bytes(Some(400)), 200);
         assert_eq!(apart.parts(), [("reserved here", 200), ("other processes", 400), ("context, driver", 100)]);
-        let apart = usage(BudgetInfo { process_bytes: Some(260), others_bytes: Some(430), ..BUDGET }, 200);
+        let apart = usage(BUDGET.with_process_bytes(Some(260)).with_others_bytes(Some(430)), 200);
         let told = [("reserved here", 200), ("rest of process", 60), ("other processes", 430), ("driver", 10)];
         assert_eq!(apart.parts(), told);
         assert_eq!(apart.used_bytes(), 700);
@@ -157,11 +156,11 @@ mod tests {
 
     #[test]
     fn parts_that_do_not_fit_are_cut() {
-        let told = |process, others| BudgetInfo { process_bytes: Some(process), others_bytes: Some(others), ..BUDGET };
+        let told = |process, others| BUDGET.with_process_bytes(Some(process)).with_others_bytes(Some(others));
         assert_eq!(usage(told(650, 600), 600).untold_bytes, 0);
         assert_eq!(usage(told(500, 0), 600).process_bytes, Some(0), "less than what is reserved");
         assert_eq!(usage(told(5000, 5000), 0).others_bytes, Some(0));
         assert_eq!(usage(BUDGET, 900).used_bytes(), 900, "more was granted than there is");
-        assert_eq!(usage(BudgetInfo { free_bytes: 2000, ..BUDGET }, 0).used_bytes(), 0);
+        assert_eq!(usage(BudgetInfo::new(2000, 1000), 0).used_bytes(), 0);
     }
 }

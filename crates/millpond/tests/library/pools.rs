@@ -174,7 +174,7 @@ fn pools_that_are_over_leave_nothing_behind() {
 fn no_memory_is_in_two_pools() {
     for (at, conf) in CONFS.into_iter().enumerate() {
         for aliasing in [true, false] {
-            let pages = PageCaps { aliasing, ..PageCaps::new(2 * MIB) };
+            let pages = PageCaps::new(2 * MIB).with_aliasing(aliasing);
             let sim =
                 Sim::builder().total_bytes(700 * MIB).pages(Some(pages)).completion(Completion::Seeded(5)).build();
             let allocator = allocator(&sim, conf);

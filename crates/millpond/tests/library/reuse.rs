@@ -48,7 +48,7 @@ fn what_is_left_of_pages_that_were_used_is_not_fresh() {
 /// The same holds where a page has one place at a time, and is unmapped before it is mapped again.
 #[test]
 fn nor_where_pages_are_unmapped_before_they_move() {
-    let pages = millpond_backend::PageCaps { aliasing: false, ..millpond_backend::PageCaps::new(2 * MIB) };
+    let pages = millpond_backend::PageCaps::new(2 * MIB).with_aliasing(false);
     let sim = Sim::builder().pages(Some(pages)).build();
     let conf = "policy:paged,growth:tight";
     let allocator = Allocator::builder(sim.clone()).conf(conf).limit(16 * MIB).build().unwrap();

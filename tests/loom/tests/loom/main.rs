@@ -151,27 +151,9 @@ impl BackendError for Full {
 
 impl Device {
     fn new() -> (Device, Arc<Witness>) {
-        let class = Class {
-            name: "device".into(),
-            kind: ClassKind::Device,
-            alignment: 512,
-            max_segment_bytes: u64::MAX,
-            total_bytes: TOTAL,
-        };
-        let caps = Caps {
-            name: "loom".into(),
-            classes: vec![class],
-            reuse: Reuse::InOrder,
-            needs_barrier: false,
-            closing: Closing::Backend,
-            release_waits: false,
-            oversubscribes: false,
-            pages: Some(PageCaps::new(2 * MIB)),
-            stream_wait: false,
-            host_memory: false,
-            transfer: false,
-            budget: false,
-        };
+        let class = Class::new(ClassKind::Device, "device", TOTAL).with_alignment(512);
+        let caps =
+            Caps::new("loom", vec![class], Reuse::InOrder, Closing::Backend).with_pages(Some(PageCaps::new(2 * MIB)));
         let witness = Arc::new(Witness::new());
         (Device { caps, witness: Arc::clone(&witness), streams: AtomicU64::new(0) }, witness)
     }

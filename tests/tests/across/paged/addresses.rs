@@ -108,7 +108,7 @@ fn a_full_device_takes_no_more_addresses() {
 /// is larger than what is left is refused as out of memory. Expandable segments have pages of 20 MiB, and need more.
 #[test]
 fn scarce_addresses_are_shared_by_many_streams() {
-    let pages = PageCaps { address_bytes: 2 * GIB, ..PageCaps::new(2 * MIB) };
+    let pages = PageCaps::new(2 * MIB).with_address_bytes(2 * GIB);
     for (policy, count) in [("policy:paged", 90), ("policy:classic,expandable_segments:True", 40)] {
         let sim = Sim::builder().total_bytes(16 * GIB).pages(Some(pages)).build();
         let allocator = Allocator::builder(sim).conf(policy).build().expect("a configuration that exists");

@@ -99,7 +99,7 @@ const CASES: [Case; 4] = [
 ];
 
 fn hands(case: Case) -> Hands {
-    let pages = PageCaps { aliasing: case.aliasing, ..PageCaps::new(2 * MIB) };
+    let pages = PageCaps::new(2 * MIB).with_aliasing(case.aliasing);
     let sim = device(TOTAL, Completion::Immediate).pages(Some(pages)).build();
     let builder = builder(&sim, case.growth);
     let builder = if let Some(limit) = case.limit { builder.limit(limit) } else { builder };

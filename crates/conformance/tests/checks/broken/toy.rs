@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millpond_backend::{
-    Backend, Budget, BudgetInfo, Caps, ClassId, Fault, HostMemory, Point, StreamId, StreamWait, Tick, Transfer,
-    VirtualMemory,
+    Backend, Budget, BudgetInfo, Caps, ClassId, Fault, HostMemory, PageCaps, Point, StreamId, StreamWait, Tick,
+    Transfer, VirtualMemory,
 };
 use millpond_conformance::{DeviceUnderTest, Live, Need, Unavailable};
 use millpond_sim::{Completion, Page, Segment, Sim};
@@ -40,9 +40,7 @@ impl Toy {
             Some(Flaw::AlignmentIsALie) => caps.classes[0].alignment = 1 << 40,
             Some(Flaw::TotalIsALie) => caps.classes[0].total_bytes *= 4,
             Some(Flaw::TransferIsNotAnnounced) => caps.transfer = false,
-            Some(Flaw::GranularityIsOdd) => {
-                caps.pages = caps.pages.map(|pages| millpond_backend::PageCaps { granularity: 3 << 20, ..pages });
-            }
+            Some(Flaw::GranularityIsOdd) => caps.pages = Some(PageCaps::new(3 << 20)),
             _ => {}
         }
         Toy {
@@ -301,10 +299,9 @@ impl Budget for Toy {
 
     fn budget(&self, class: ClassId) -> Result<BudgetInfo, ToyError> {
         let told = Budget::budget(&self.sim, class).map_err(toy)?;
-        let none = BudgetInfo { free_bytes: 0, total_bytes: 0, others_bytes: None, process_bytes: None };
         match self.flaw {
-            Some(Flaw::BudgetIsZero) => Ok(none),
-            Some(Flaw::BudgetIsFull) => Ok(BudgetInfo { free_bytes: 0, ..told }),
+            Some(Flaw::BudgetIsZero) => Ok(BudgetInfo::new(0, 0)),
+            Some(Flaw::BudgetIsFull) => Ok(BudgetInfo::new(0, told.total_bytes)),
             Some(Flaw::BudgetStands) => {
                 Ok(*self.first_budget.lock().expect("no test panics with it").get_or_insert(told))
             }
@@ -341,6 +338,6 @@ impl DeviceUnderTest for Toys {
 
     fn live(&self, backend: &Toy) -> Option<Live> {
         let (segments, pages, ranges) = backend.sim.live();
-        self.told.then_some(Live { segments, pages, ranges })
+        self.told.then_some(Live::new(segments, pages, ranges))
     }
 }

@@ -71,7 +71,7 @@ pub(crate) const NEVER: u32 = u32::MAX;
 impl World {
     pub(crate) fn new(facts: &Facts) -> Self {
         let &Facts { reuse, aliasing, mappings, stream_wait, limit, .. } = facts;
-        let pages = Some(PageCaps { aliasing, mappings, ..PageCaps::new(2 * MIB) });
+        let pages = Some(PageCaps::new(2 * MIB).with_aliasing(aliasing).with_mappings(mappings));
         let of_device = driver::Facts::new(facts.settings.clone(), facts.streams as u32);
         let device = Device::of(&driver::Facts { reuse, pages, stream_wait, limit, ..of_device });
         let clock = Clock::new(facts.streams, facts.submits);

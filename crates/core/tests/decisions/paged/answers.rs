@@ -64,7 +64,7 @@ fn no_answer_serves_while_a_plan_waits_for_its_turn() {
 fn what_becomes_free_after_an_answer_serves_the_plan() {
     for looks in [Some(1), None] {
         let settings = Settings { policy: Policy::paged(Growth::Balanced), throw_on_oom: true, ..Settings::default() };
-        let pages = Some(PageCaps { alias_reuse: Reuse::AfterDone, ..PageCaps::new(2 * MIB) });
+        let pages = Some(PageCaps::new(2 * MIB).with_alias_reuse(Reuse::AfterDone));
         let mut device = Device::of(&Facts { pages, limit: Some(40 * MIB), ..Facts::new(settings, 2) });
         let held = device.allocate(1, 40 * MIB);
         assert_eq!(device.hit(1, 40 * MIB), None);

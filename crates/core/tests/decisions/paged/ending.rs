@@ -173,7 +173,7 @@ fn a_window_that_is_ending_serves_no_request() {
 /// Sets up stream 0 with 8, 10 and 6 MiB that are free and others between them, on a device with this many MiB of
 /// addresses.
 fn with_addresses(mib: u64) -> Device {
-    let pages = Some(PageCaps { address_bytes: mib * MIB, ..PageCaps::new(2 * MIB) });
+    let pages = Some(PageCaps::new(2 * MIB).with_address_bytes(mib * MIB));
     gaps_on(Device::of(&Facts { pages, ..Facts::paged(Growth::Tight, 32 * MIB) }), 0, &[8, 4, 10, 4, 6]).0
 }
 
@@ -202,7 +202,7 @@ fn a_window_ends_where_addresses_are_scarce() {
 /// The window of another pool's home, which was not used for longer, has no addresses that are of use, and stays.
 #[test]
 fn the_windows_of_other_homes_do_not_end_for_addresses() {
-    let pages = Some(PageCaps { address_bytes: 104 * MIB, ..PageCaps::new(2 * MIB) });
+    let pages = Some(PageCaps::new(2 * MIB).with_address_bytes(104 * MIB));
     let shards = vec![(0, PoolId::DEFAULT), (1, PoolId(7))];
     let mut device =
         Device::of(&Facts { pages, shards, limit: Some(64 * MIB), ..Facts::under(Policy::paged(Growth::Tight), 0) });

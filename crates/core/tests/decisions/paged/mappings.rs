@@ -9,7 +9,7 @@ use crate::driver::{Device, Facts, Held, MIB, gaps_on, is_pages, is_wait, unmapp
 /// Creates blocks of stream 0 with gaps between them, on a device whose driver is taken to bear `mappings` pages in
 /// windows. What can be gathered is never created.
 fn with_gaps(mappings: u64, mib: &[u64]) -> Device {
-    let pages = PageCaps { mappings, ..PageCaps::new(2 * MIB) };
+    let pages = PageCaps::new(2 * MIB).with_mappings(mappings);
     let policy = Policy::Paged { growth: Growth::Tight, slack: 0.0 };
     gaps_on(Device::of(&Facts { pages: Some(pages), ..Facts::under(policy, 3) }), 0, mib).0
 }

@@ -200,7 +200,7 @@ fn a_block_comes_back_alone_and_is_counted() {
 /// A page that a window is losing is none of its pages any more, although the driver has not unmapped it yet.
 #[test]
 fn a_window_that_ends_is_gone() {
-    let pages = PageCaps { mappings: 9, ..PageCaps::new(2 * MIB) };
+    let pages = PageCaps::new(2 * MIB).with_mappings(9);
     let policy = Policy::Paged { growth: Growth::Tight, slack: 0.0 };
     let (mut device, between) =
         gaps_on(Device::of(&Facts { pages: Some(pages), ..Facts::under(policy, 3) }), 0, &[8, 4, 10]);

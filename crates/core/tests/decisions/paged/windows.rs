@@ -154,7 +154,7 @@ fn memory_of_another_stream_comes_home_behind_the_work_through_the_window() {
 #[test]
 fn own_memory_comes_home_at_once_only_where_the_device_keeps_order() {
     for alias_reuse in [Reuse::InOrder, Reuse::AfterSubmit, Reuse::AfterDone] {
-        let pages = PageCaps { alias_reuse, ..PageCaps::new(2 * MIB) };
+        let pages = PageCaps::new(2 * MIB).with_alias_reuse(alias_reuse);
         let device = Device::of(&Facts { pages: Some(pages), ..Facts::paged(Growth::Tight, 22 * MIB) });
         let (mut device, _) = gaps_on(device, 0, &[8, 4, 10]);
         device.use_until(0, 18 * MIB, 200);
@@ -204,7 +204,7 @@ fn addresses_of_windows_that_ended_are_used_again() {
 /// There are no addresses for a window. What is idle is released, and its addresses as well.
 #[test]
 fn without_addresses_for_a_window_what_is_idle_is_released() {
-    let pages = PageCaps { address_bytes: 30 * MIB, ..PageCaps::new(2 * MIB) };
+    let pages = PageCaps::new(2 * MIB).with_address_bytes(30 * MIB);
     let device = Device::of(&Facts { pages: Some(pages), ..Facts::paged(Growth::Tight, 22 * MIB) });
     let (mut device, _) = gaps_on(device, 0, &[8, 4, 10]);
     let held = device.allocate(0, 18 * MIB);
