@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# The CUDA backend beside crates that have cudarc link the driver, as candle does, or load it: cudarc builds with one of
-# the two features and refuses both. Builds the backend with each, and runs its tests on the simulated driver with the
-# one that links, so that what cudarc calls and what the backend looks up is the same library. Needs no GPU.
+# The CUDA backend beside crates that have cudarc link the driver, as candle does, or load it, and beside crates that
+# name a version of CUDA: cudarc builds with one of each, and refuses two. Runs the backend's tests on the simulated
+# driver with the feature that links, so that what cudarc calls and what the backend looks up is the same library.
+# Needs no GPU.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 cargo check -p millpond-cuda --features cudarc/dynamic-loading
+# The program chooses the version of CUDA: the oldest and the newest that the backend builds for.
+cargo check -p millpond-cuda --features cudarc/cuda-11080
+cargo check -p millpond-cuda --no-default-features --features cudarc/cuda-13040
 
 # The simulated driver is linked by the driver's name, from a folder that no other build searches.
 folder="${CARGO_TARGET_DIR:-$PWD/target}/linked"

@@ -13,8 +13,7 @@ use std::sync::OnceLock;
 #[cfg(feature = "testing")]
 use cudarc::driver::sys::CUhostFn;
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemAccessDesc, CUmemAllocationProp,
-    CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
 };
 use libloading::Library;
 
@@ -37,6 +36,77 @@ pub(crate) enum Unusable {
     TooOld { version: i32 },
     /// A call failed with a code.
     Refused { call: &'static str, code: u32 },
+}
+
+/// `CUmemLocation` for a device. The three structures are written out here because their layout is the same in every
+/// version of CUDA, and the fields' names in the bindings are not.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PageLocation {
+    kind: c_uint,
+    device: CUdevice,
+}
+
+/// `CUmemAllocationProp`: what a page is made for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageProperties {
+    kind: c_uint,
+    handles: c_uint,
+    location: PageLocation,
+    /// `win32HandleMetaData`, a pointer, which stays null.
+    metadata: usize,
+    compression: u8,
+    rdma: u8,
+    rest: [u8; 6],
+}
+
+/// `CUmemAccessDesc`: the device that may read and write.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PageAccess {
+    location: PageLocation,
+    flags: c_uint,
+}
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+pub(crate) const FILE_DESCRIPTOR: c_uint = 1;
+
+impl PageLocation {
+    fn of(device: CUdevice) -> PageLocation {
+        // `CU_MEM_LOCATION_TYPE_DEVICE`.
+        PageLocation { kind: 1, device }
+    }
+}
+
+impl PageProperties {
+    /// Returns what makes pages on a device. If they are `shareable`, other processes can have them as file
+    /// descriptors. If `rdma` is set, network cards can be given access to them.
+    pub(crate) fn new(device: CUdevice, shareable: bool, rdma: bool) -> PageProperties {
+        PageProperties {
+            // `CU_MEM_ALLOCATION_TYPE_PINNED`.
+            kind: 1,
+            handles: if shareable { FILE_DESCRIPTOR } else { 0 },
+            location: PageLocation::of(device),
+            metadata: 0,
+            compression: 0,
+            rdma: u8::from(rdma),
+            rest: [0; 6],
+        }
+    }
+
+    /// Returns whether other processes can have the pages as file descriptors.
+    #[cfg(unix)]
+    pub(crate) fn is_shareable(&self) -> bool {
+        self.handles == FILE_DESCRIPTOR
+    }
+}
+
+impl PageAccess {
+    /// Returns what opens memory for a device. 3 is `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+    pub(crate) fn of(device: CUdevice) -> PageAccess {
+        PageAccess { location: PageLocation::of(device), flags: 3 }
+    }
 }
 
 /// Declares the table once: every function is a field of its own name, with the driver's signature.
@@ -114,13 +184,13 @@ functions! {
         cuMemcpyHtoDAsync_v2(CUdeviceptr, *const c_void, usize, CUstream);
         cuMemcpyDtoHAsync_v2(*mut c_void, CUdeviceptr, usize, CUstream);
         cuMemcpyPeerAsync(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, usize, CUstream);
-        cuMemGetAllocationGranularity(*mut usize, *const CUmemAllocationProp, c_uint);
+        cuMemGetAllocationGranularity(*mut usize, *const PageProperties, c_uint);
         cuMemAddressReserve(*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong);
         cuMemAddressFree(CUdeviceptr, usize);
-        cuMemCreate(*mut CUmemGenericAllocationHandle, usize, *const CUmemAllocationProp, c_ulonglong);
+        cuMemCreate(*mut CUmemGenericAllocationHandle, usize, *const PageProperties, c_ulonglong);
         cuMemRelease(CUmemGenericAllocationHandle);
         cuMemMap(CUdeviceptr, usize, usize, CUmemGenericAllocationHandle, c_ulonglong);
-        cuMemSetAccess(CUdeviceptr, usize, *const CUmemAccessDesc, usize);
+        cuMemSetAccess(CUdeviceptr, usize, *const PageAccess, usize);
         cuMemUnmap(CUdeviceptr, usize);
     }
     optional {
@@ -215,6 +285,19 @@ mod tests {
     fn an_old_driver_is_refused() {
         assert_eq!(new_enough(11_080), Err(Unusable::TooOld { version: 11_080 }));
         assert!(new_enough(12_000).is_ok() && new_enough(13_010).is_ok());
+    }
+
+    #[test]
+    fn what_is_written_out_has_the_layout_of_the_bindings() {
+        use cudarc::driver::sys;
+        assert_eq!(size_of::<PageLocation>(), size_of::<sys::CUmemLocation>());
+        assert_eq!(size_of::<PageAccess>(), size_of::<sys::CUmemAccessDesc>());
+        assert_eq!(size_of::<PageProperties>(), size_of::<sys::CUmemAllocationProp>());
+        assert_eq!(align_of::<PageProperties>(), align_of::<sys::CUmemAllocationProp>());
+        let offset = std::mem::offset_of!(sys::CUmemAllocationProp, allocFlags);
+        assert_eq!(std::mem::offset_of!(PageProperties, compression), offset);
+        assert_eq!(std::mem::offset_of!(PageAccess, flags), std::mem::offset_of!(sys::CUmemAccessDesc, flags));
+        assert_eq!(FILE_DESCRIPTOR, sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0);
     }
 
     #[test]

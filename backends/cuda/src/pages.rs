@@ -6,16 +6,12 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cudarc::driver::sys::{
-    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
-    CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation,
-    CUmemLocationType,
-};
+use cudarc::driver::sys::{CUdevice, CUdeviceptr, CUmemGenericAllocationHandle};
 use millpond_backend::{ClassId, PageCaps, StreamId};
 use millpond_kit::{Misuse, Named, is_inside};
 use parking_lot::{Mutex, RwLock};
 
-use crate::driver::Driver;
+use crate::driver::{Driver, PageAccess, PageProperties};
 use crate::error::{Code, CudaError};
 use crate::gear::Gear;
 use crate::memory::segment::{Mapping, Range, Segment};
@@ -33,26 +29,11 @@ const RECOMMENDED: u32 = 1;
 pub(crate) struct PageFacts {
     pub(crate) caps: PageCaps,
     /// The device on which the memory lies, and who else can have it: other processes, network cards.
-    properties: CUmemAllocationProp,
+    properties: PageProperties,
     /// The devices that may touch it: this device and its peers. Read under the lock of the table that a mapping
     /// enters.
-    access: RwLock<Vec<CUmemAccessDesc>>,
+    access: RwLock<Vec<PageAccess>>,
 }
-
-/// Returns what opens memory for a device.
-fn access_of(id: CUdevice) -> CUmemAccessDesc {
-    let flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    CUmemAccessDesc { location: location(id), flags }
-}
-
-fn location(id: CUdevice) -> CUmemLocation {
-    CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id }
-}
-
-// SAFETY: the only pointer in it is null. It describes handles for sharing of other kinds than the ones asked for.
-unsafe impl Send for PageFacts {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for PageFacts {}
 
 impl PageFacts {
     /// Returns the facts for pages of `device` that `peers` may touch too. The context need not be current.
@@ -65,30 +46,14 @@ impl PageFacts {
         shareable: bool,
         rdma: bool,
     ) -> Result<PageFacts, CudaError> {
-        let handles = if shareable {
-            CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-        } else {
-            CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE
-        };
-        let properties = CUmemAllocationProp {
-            type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-            requestedHandleTypes: handles,
-            location: location(device),
-            win32HandleMetaData: std::ptr::null_mut(),
-            allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {
-                compressionType: 0,
-                gpuDirectRDMACapable: u8::from(rdma),
-                usage: 0,
-                reserved: [0; 4],
-            },
-        };
+        let properties = PageProperties::new(device, shareable, rdma);
         let mut granularity = 0;
         // SAFETY: both pointers are to local values of the header's layout.
         let code =
             unsafe { (driver.cuMemGetAllocationGranularity)(&raw mut granularity, &raw const properties, RECOMMENDED) };
         Code(code).check("cuMemGetAllocationGranularity")?;
         assert!(granularity.is_power_of_two(), "the driver's granularity is {granularity}, no power of two");
-        let access = std::iter::once(&device).chain(peers).map(|&id| access_of(id)).collect();
+        let access = std::iter::once(&device).chain(peers).map(|&id| PageAccess::of(id)).collect();
         Ok(PageFacts { caps: PageCaps::new(granularity as u64), properties, access: RwLock::new(access) })
     }
 }
@@ -159,8 +124,9 @@ impl<G: Gear> Pages<G> {
         let Some(facts) = &self.facts else { return Ok(()) };
         {
             let mut access = facts.access.write();
-            if access.iter().all(|known| known.location.id != peer) {
-                access.push(access_of(peer));
+            let wanted = PageAccess::of(peer);
+            if !access.contains(&wanted) {
+                access.push(wanted);
             }
         }
         // A mapping that is made from now on is opened for the peer by `map`, which reads the list under the lock of

@@ -7,11 +7,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUdeviceptr, CUmemAllocationHandleType, CUmemGenericAllocationHandle};
+use cudarc::driver::sys::{CUdeviceptr, CUmemGenericAllocationHandle};
 use millpond_backend::ClassId;
 use millpond_kit::Misuse;
 
 use super::{PageFacts, Pages, aligned};
+use crate::driver::FILE_DESCRIPTOR;
 use crate::error::CudaError;
 use crate::gear::Gear;
 use crate::memory::segment::{Mapping, Range, Segment};
@@ -27,9 +28,6 @@ const DMA_BUF_DESCRIPTOR: c_uint = 1;
 /// DMA buffers are made of whole pages of the host. This is the largest that CUDA's hosts have, and a multiple of the
 /// others.
 const HOST_PAGE: u64 = 64 << 10;
-
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, as a number.
-const DESCRIPTOR: c_uint = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
 
 /// A page for another process.
 #[derive(Clone, Debug)]
@@ -101,7 +99,7 @@ impl fmt::Debug for Imported {
 impl PageFacts {
     /// Returns whether pages are created so that other processes can have them.
     fn are_shareable(&self) -> bool {
-        self.properties.requestedHandleTypes == CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        self.properties.is_shareable()
     }
 }
 
@@ -202,7 +200,7 @@ impl<G: Gear> Pages<G> {
         let to = (&raw mut descriptor).cast::<c_void>();
         // SAFETY: the pointer is to a local number, which is what this kind of handle is; the page is alive, as the
         // table that the caller has locked says.
-        let code = unsafe { export(to, handle, DESCRIPTOR, 0) };
+        let code = unsafe { export(to, handle, FILE_DESCRIPTOR, 0) };
         self.check(EXPORT, code).map_err(|error| match error {
             CudaError::Driver { call, code } => CudaError::NotExported { call, address, bytes, code },
             other => other,
@@ -255,7 +253,7 @@ impl<G: Gear> Pages<G> {
         let from = ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
         // SAFETY: the first pointer is to a local number. In the place of the second one this kind of handle has its
         // number; the descriptor is open, as its type says.
-        let code = unsafe { import(&raw mut handle, from, DESCRIPTOR) };
+        let code = unsafe { import(&raw mut handle, from, FILE_DESCRIPTOR) };
         self.check(IMPORT, code).map_err(refused)?;
         let mapping = Mapping { page: self.number(), bytes };
         let mapped = self.map_memory(facts, range, offset, (handle, mapping)).map_err(refused);

@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use cudarc::driver::CudaContext;
-use cudarc::driver::sys::{self, CUmemAccess_flags, CUmemLocationType, CUresult};
+use cudarc::driver::sys::{self, CUmemAccess_flags, CUresult};
 use millpond_cuda_driver::{DmaBuf, Kind, PAGE_BYTES, Violation};
 
 use crate::aid::{Answer, Turn, answer, fill, read, turn, wait};
@@ -12,7 +12,8 @@ const PAGE: usize = PAGE_BYTES as usize;
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 fn location(device: i32) -> sys::CUmemLocation {
-    sys::CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
+    // SAFETY: every version of the bindings has a kind and a number here, two words; 1 is the kind of a device.
+    unsafe { std::mem::transmute::<[i32; 2], sys::CUmemLocation>([1, device]) }
 }
 
 fn reserve(bytes: usize) -> Answer<u64> {

@@ -138,14 +138,13 @@ fn time_passes_between_events() {
     let gate = turn.control.hold(0, Turn::number(&stream));
     let end = stream.record_event(timing).expect("recorded");
     start.synchronize().expect("nothing holds it");
-    let mut elapsed = 0.0_f32;
-    // SAFETY: the events are alive, and the pointer is to a local number.
-    let mut ask = || answer(unsafe { sys::cuEventElapsedTime(&raw mut elapsed, start.cu_event(), end.cu_event()) });
-    assert_eq!(ask(), NOT_READY);
+    // SAFETY: the events are alive.
+    let ask = || unsafe { result::event::elapsed(start.cu_event(), end.cu_event()) }.map_err(|error| error.0);
+    assert_eq!(ask(), Err(CUresult::CUDA_ERROR_NOT_READY));
     std::thread::sleep(std::time::Duration::from_millis(2));
     gate.open();
     end.synchronize().expect("done");
-    ask().expect("both are reached");
+    let elapsed = ask().expect("both are reached");
     assert!(elapsed >= 2.0, "{elapsed} ms");
 }
 
