@@ -18,6 +18,7 @@ mod packages;
 mod prose;
 mod purity;
 mod shape;
+mod twins;
 mod unsafety;
 mod vocabulary;
 mod wording;
@@ -35,6 +36,7 @@ pub use packages::{packages_are_complete, packages_have_an_order, packages_stand
 pub use prose::{phrases_are_plain, prose_is_plain};
 pub use purity::{contract_names_no_vendor, core_is_pure};
 pub use shape::{file_length, function_length, line_width};
+pub use twins::twins_have_the_same;
 pub use unsafety::{unsafe_in_its_rooms, unsafe_is_justified};
 pub use vocabulary::one_vocabulary;
 pub use wording::{crates_have_readmes, forbidden_words, no_ignored_tests, no_markers};

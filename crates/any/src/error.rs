@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+use millpond::conf::ConfError;
 use millpond::typed::ViewError;
 use millpond::{BuildError, Error, ErrorKind, OutOfMemory};
 use millpond_backend::{BackendError, Fault};
@@ -136,6 +137,12 @@ impl StdError for DriverError {
 impl BackendError for DriverError {
     fn fault(&self) -> Fault {
         on!(self, DriverError(error) => error.fault())
+    }
+}
+
+impl From<ConfError> for AnyError {
+    fn from(source: ConfError) -> Self {
+        AnyError::Build(BuildError::Conf { source })
     }
 }
 

@@ -43,6 +43,12 @@ pub type AnySlice<'b, T> = millpond::typed::Slice<'b, T, AnyBuffer>;
 /// A range of a buffer that keeps the buffer alive: [`View`](millpond::typed::View).
 pub type AnyView<T> = millpond::typed::View<T, AnyBuffer>;
 
+/// A reference to a private pool: [`Pool`](millpond::Pool).
+pub type AnyPool = millpond::Pool<AnyDevice>;
+
+/// The capture of streams into a graph: [`Capture`](millpond::Capture).
+pub type AnyCapture = millpond::Capture<AnyDevice>;
+
 /// A group of memory that can be paused: [`Group`](millpond::Group).
 pub type AnyGroup = millpond::Group<AnyDevice>;
 
@@ -57,6 +63,9 @@ pub type AnyReached = millpond::later::Reached<AnyDevice>;
 
 /// A future of elements that are being copied from the device: [`Download`](millpond::later::Download).
 pub type AnyDownload<T> = millpond::later::Download<T, AnyDevice>;
+
+/// A part of a program whose peaks are measured apart: [`PeakScope`](millpond::PeakScope).
+pub type AnyPeakScope = millpond::PeakScope<AnyDevice>;
 
 pub use millpond;
 pub use millpond::ErrorKind;

@@ -1,8 +1,8 @@
 //! Segments and pages of a device of any backend, and the way back to those of one.
 
-use millpond_backend::Backend;
+use millpond_backend::{Backend, ClassId};
 
-use crate::macros::erased;
+use crate::macros::{erased, on};
 
 erased! {
     /// A segment of an [`AnyDevice`](crate::AnyDevice): one driver allocation, or one reserved range of addresses.
@@ -10,6 +10,18 @@ erased! {
     /// The typed segment has what only one backend has, such as the `VkBuffer` of Vulkan's.
     AnySegment:
     millpond_sim::Segment, millpond_cuda::Segment, millpond_vulkan::Segment, millpond_wgpu::Segment
+}
+
+impl AnySegment {
+    /// Returns its length in bytes (for a range: of addresses).
+    pub fn bytes(&self) -> u64 {
+        on!(self, AnySegment(segment) => segment.bytes())
+    }
+
+    /// Returns the class that it was taken from.
+    pub fn class(&self) -> ClassId {
+        on!(self, AnySegment(segment) => segment.class())
+    }
 }
 
 erased! {

@@ -3,10 +3,12 @@
 
 #![cfg(all(feature = "sim", feature = "cuda", target_os = "linux"))]
 
-use millpond_any::millpond::Error;
 use millpond_any::millpond::backend::Backend as _;
+use millpond_any::millpond::{Error, Keep};
 use millpond_any::millpond_sim::Sim;
-use millpond_any::{AnyAllocator, AnyDevice, AnyError, DriverError, ErrorKind, devices, open, open_best};
+use millpond_any::{
+    AnyAllocator, AnyCapture, AnyDevice, AnyError, AnyGroup, AnyPool, DriverError, ErrorKind, devices, open, open_best,
+};
 use millpond_cuda_driver::{DEVICE_NAME, install};
 
 fn on_cuda(name: &str) -> AnyAllocator {
@@ -97,6 +99,31 @@ fn things_of_one_backend_are_refused_by_another() {
     let (error, strange) = cuda.free(strange).unwrap_err();
     assert!(names_both(&error), "{error:?}");
     drop(strange);
+}
+
+#[test]
+fn a_graph_keeps_its_memory_and_a_group_sleeps() {
+    const MIB: u64 = 1 << 20;
+    let allocator = on_cuda("cuda:0");
+    let stream = allocator.create_stream().unwrap();
+    let pool: AnyPool = allocator.create_pool().unwrap();
+    let graph = pool.stream(stream.id()).unwrap();
+    let capture: AnyCapture = graph.begin_capture().unwrap();
+    let place = graph.allocate(4 * MIB).unwrap().address();
+    capture.end();
+    allocator.empty_cache().unwrap();
+    assert_eq!(graph.allocate(4 * MIB).unwrap().address(), place, "the graph may run again");
+
+    let group: AnyGroup = allocator.group("weights").unwrap();
+    let weights = group.stream(stream.id()).unwrap().allocate(6 * MIB).unwrap();
+    stream.upload(&weights, 1000, b"millpond").unwrap();
+    let place = weights.address();
+    group.pause(Keep::Host).unwrap();
+    assert!(group.is_paused() && allocator.memory_paused() >= 6 * MIB);
+    group.resume().unwrap();
+    let mut bytes = [0; 8];
+    stream.download(&weights, 1000, &mut bytes).unwrap();
+    assert_eq!((&bytes, weights.address()), (b"millpond", place));
 }
 
 #[test]

@@ -131,6 +131,11 @@ fn the_contract_can_grow() {
 }
 
 #[test]
+fn a_device_that_is_chosen_at_run_time_lacks_nothing() {
+    holds(tidy::twins_have_the_same);
+}
+
+#[test]
 fn files_are_small() {
     holds(tidy::file_length);
 }

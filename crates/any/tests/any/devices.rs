@@ -8,7 +8,7 @@ fn is_required(backend: &str) -> bool {
 }
 
 /// Opens the first device of a backend, or says that there is none.
-fn open(backend: &str) -> Option<AnyAllocator> {
+pub(crate) fn open(backend: &str) -> Option<AnyAllocator> {
     match AnyDevice::open(backend) {
         Ok(device) => Some(AnyAllocator::new(device)),
         Err(AnyError::NotBuiltIn { .. }) => {

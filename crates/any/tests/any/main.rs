@@ -6,7 +6,9 @@
 mod devices;
 mod errors;
 mod names;
+mod parts;
 mod same;
+mod source;
 mod threads;
 
 use millpond_any::millpond_sim::Sim;

@@ -12,7 +12,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use millpond_backend::{
-    Backend, Budget, Caps, ClassId, HostMemory, Left, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,
+    Backend, Budget, Caps, ClassId, HostMemory, Left, Point, Readback, StreamId, StreamWait, Tick, Transfer,
+    VirtualMemory,
 };
 
 use super::types::{Event, Host, Kind};
@@ -176,6 +177,10 @@ unsafe impl<D: Device> Backend for Told<D> {
 
     fn has_stream(&self, stream: StreamId) -> bool {
         self.device.has_stream(stream)
+    }
+
+    fn takes_work(&self, stream: StreamId) -> bool {
+        self.device.takes_work(stream)
     }
 
     fn reserve(&self, class: ClassId, bytes: u64) -> Result<Self::Segment, D::Error> {
@@ -347,6 +352,16 @@ impl<D: Device> Transfer for Told<D> {
 
     fn download(&self, stream: StreamId, from: &Self::Segment, offset: u64, to: &mut [u8]) -> Result<(), D::Error> {
         self.transfers().download(stream, &from.segment, offset, to)
+    }
+
+    fn begin_download(
+        &self,
+        stream: StreamId,
+        from: &Self::Segment,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Option<(Tick, Box<dyn Readback<Error = D::Error>>)>, D::Error> {
+        self.transfers().begin_download(stream, &from.segment, offset, bytes)
     }
 }
 
