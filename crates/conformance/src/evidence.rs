@@ -7,7 +7,7 @@ use millpond::Stream;
 use millpond_backend::{Backend, StreamId};
 
 use crate::device::DeviceUnderTest;
-use crate::session::{Session, Stop};
+use crate::session::{Session, Stop, TWO_OWNERS};
 use crate::watched::{Tenancy, Trouble};
 
 /// The size of one piece of evidence, in bytes: enough to see damage, and a multiple of what devices copy.
@@ -126,7 +126,7 @@ impl<B: Backend> Record<B> {
             let found = &bytes[sample.at as usize..(sample.at + SAMPLE_BYTES) as usize];
             if let Some(&wrong) = found.iter().find(|&&byte| byte != sample.expected) {
                 return Err(Stop::Fail(format!(
-                    "work on {stream} found {wrong:#04x} at {}, and {:#04x} was written there",
+                    "work on {stream} found {wrong:#04x} at {}, and {:#04x} was written there. {TWO_OWNERS}",
                     sample.source, sample.expected
                 )));
             }

@@ -9,6 +9,10 @@ use millpond_backend::{Backend, Point, Transfer};
 use crate::device::{DeviceUnderTest, Live, Need};
 use crate::watched::{Strings, Tenancy, Watched};
 
+/// The causes of a wrong byte, where no single call is to blame.
+pub(crate) const TWO_OWNERS: &str = "Probably the memory had two owners: Backend::reached or Backend::wait returned a \
+                                     tick before its work was done, or a page or a segment was handed out twice";
+
 /// The number of bytes of a block that are read at a time.
 const PART_BYTES: usize = 1 << 20;
 
@@ -154,7 +158,10 @@ impl<'d, D: DeviceUnderTest> Session<'d, D> {
                 && let Some(wrong) = part.iter().position(|&byte| byte != value)
             {
                 let (found, at) = (part[wrong], begin + wrong as u64);
-                let text = format!("{:?} holds {found:#04x} at byte {at}, and {value:#04x} was written", **tenancy);
+                let text = format!(
+                    "{:?} holds {found:#04x} at byte {at}, and {value:#04x} was written. {TWO_OWNERS}",
+                    **tenancy
+                );
                 return Err(Stop::Fail(text));
             }
         }

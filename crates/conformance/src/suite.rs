@@ -73,6 +73,10 @@ pub struct ScenarioResult {
     pub took: Duration,
 }
 
+/// What to do first where several groups fail.
+const ORDER: &str = "Later groups use what earlier ones test. Mend them in this order: facts, time, transfers, space, \
+                     mapping, host, budget, then those that run an allocator.";
+
 /// Groups whose scenarios look at what the device has left as a whole, so that none may run beside another.
 const ALONE: [&str; 1] = ["budget"];
 
@@ -196,7 +200,7 @@ pub fn expect_group<D: DeviceUnderTest>(
     println!("{group} on {}: {}", device.name(), summary(&results));
     let failed = results.iter().filter(|result| matches!(result.outcome, Outcome::Failed(_)));
     let failed: Vec<String> = failed.map(|result| format!("{}: {}", result.name, result.outcome)).collect();
-    assert!(failed.is_empty(), "on {}\n{}", device.name(), failed.join("\n"));
+    assert!(failed.is_empty(), "on {}\n{}\n{ORDER}", device.name(), failed.join("\n"));
     results
 }
 
@@ -276,7 +280,11 @@ fn run_case<D: DeviceUnderTest>(device: &D, case: &Case<D>, differences: &[Diffe
     // A scenario that panics leaves only its own device in an unknown state, and the device is dropped with it.
     let ended = catch_unwind(AssertUnwindSafe(|| case.run(device)));
     let declared = differences.iter().find(|difference| names(difference.scenario, &case.name));
-    let outcome = match (ended.unwrap_or_else(|panic| Err(Stop::Fail(text_of(panic)))), declared) {
+    let ended = ended.unwrap_or_else(|panic| {
+        let advice = "no method of a backend should panic: RUST_BACKTRACE=1 shows which one did";
+        Err(Stop::Fail(format!("{}. What to do: {advice}", text_of(panic))))
+    });
+    let outcome = match (ended, declared) {
         (Ok(()), None) => Outcome::Passed,
         (Ok(()), Some(difference)) => {
             Outcome::Failed(format!("passed, though declared to differ ({}): take it off the list", difference.reason))

@@ -4,17 +4,20 @@
 
 #![allow(unsafe_code)] // The contract's unsafe methods.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use millpond_backend::{Backend, Caps, ClassId, Point, StreamId, Tick, VirtualMemory};
 
-use super::breach;
+use super::{advised, breach};
 use crate::device::{DeviceUnderTest, Live, Need};
 use crate::session::{Mover, Stop};
 
 /// The number of streams that each check has.
 const STREAMS: u32 = 3;
+
+/// What is asked of an unmap.
+pub(super) const UNMAP_RULE: &str = "unmaps the page that map put at the offset";
 
 /// An opened device without an allocator, with some streams.
 pub(super) struct Bench<'d, D: DeviceUnderTest> {
@@ -37,6 +40,8 @@ pub(super) struct Range<D: DeviceUnderTest> {
     pub(super) segment: Segment<D>,
     bytes: u64,
     mapped: BTreeMap<u64, u64>,
+    /// The offsets where a page was mapped once and is no more.
+    unmapped: BTreeSet<u64>,
 }
 
 /// A page, and the number of places where it is mapped.
@@ -44,6 +49,21 @@ pub(super) struct Page<D: DeviceUnderTest> {
     page: <D::Backend as Backend>::Page,
     bytes: u64,
     places: u32,
+}
+
+/// Returns what the device's author counts, for a message.
+pub(super) fn told((live, bytes): (Option<Live>, Option<u64>)) -> String {
+    let live =
+        live.map(|Live { segments, pages, ranges }| format!("{segments} segments, {pages} pages and {ranges} ranges"));
+    let all: Vec<String> = live.into_iter().chain(bytes.map(|bytes| format!("{bytes} bytes"))).collect();
+    all.join(" with ")
+}
+
+impl<D: DeviceUnderTest> Range<D> {
+    /// Returns whether a page was mapped there before, and unmapped.
+    pub(super) fn was_unmapped(&self, offset: u64) -> bool {
+        self.unmapped.contains(&offset)
+    }
 }
 
 impl<'d, D: DeviceUnderTest> Bench<'d, D> {
@@ -150,7 +170,7 @@ impl<'d, D: DeviceUnderTest> Bench<'d, D> {
 
     pub(super) fn try_range(&self, bytes: u64) -> Result<Option<Range<D>>, Stop> {
         let segment = self.pages()?.reserve_range(ClassId::DEVICE, bytes).ok();
-        Ok(segment.map(|segment| Range { segment, bytes, mapped: BTreeMap::new() }))
+        Ok(segment.map(|segment| Range { segment, bytes, mapped: BTreeMap::new(), unmapped: BTreeSet::new() }))
     }
 
     pub(super) fn range(&self, bytes: u64) -> Result<Range<D>, Stop> {
@@ -158,7 +178,7 @@ impl<'d, D: DeviceUnderTest> Bench<'d, D> {
             let found = format!("{bytes} bytes of addresses are refused: {error}");
             breach("VirtualMemory::reserve_range", found, "reserves addresses with nothing behind them")
         })?;
-        Ok(Range { segment, bytes, mapped: BTreeMap::new() })
+        Ok(Range { segment, bytes, mapped: BTreeMap::new(), unmapped: BTreeSet::new() })
     }
 
     /// Asks the device for a page and returns its answer: the page, or the driver's error.
@@ -170,7 +190,10 @@ impl<'d, D: DeviceUnderTest> Bench<'d, D> {
     pub(super) fn page(&self, bytes: u64) -> Result<Page<D>, Stop> {
         self.try_page(bytes)?.map_err(|error| {
             let found = format!("a page of {bytes} bytes is refused: {error}");
-            breach("VirtualMemory::create_page", found, "creates physical memory, and fails only for want of it")
+            let rule =
+                "creates physical memory of any multiple of PageCaps::granularity, and fails only for want of it";
+            let advice = format!("announce the driver's own unit in Caps::pages: it says {}", self.granularity());
+            advised(breach("VirtualMemory::create_page", found, rule), advice)
         })
     }
 
@@ -189,9 +212,20 @@ impl<'d, D: DeviceUnderTest> Bench<'d, D> {
         // again on this device. The check orders the accesses to its places.
         let mapped = unsafe { self.pages()?.map(&range.segment, offset, &page.page, self.streams[0]) };
         mapped.map_err(|error| {
-            let found =
-                format!("a page of {} bytes at offset {offset} of a range of {}: {error}", page.bytes, range.bytes);
-            breach("VirtualMemory::map", found, "maps the whole page at the offset of the range")
+            let (verb, rule) = ("VirtualMemory::map", "maps the whole page at the offset of the range");
+            let found = format!("a page of {} bytes at offset {offset} of {}: {error}", page.bytes, range.bytes);
+            if range.unmapped.contains(&offset) {
+                let found =
+                    format!("a page was unmapped at offset {offset}, and the next one cannot be mapped: {error}");
+                return breach("VirtualMemory::unmap", found, UNMAP_RULE);
+            }
+            match page.places {
+                0 => breach(verb, found, rule),
+                _ => advised(
+                    breach(verb, format!("{found}; the page is mapped elsewhere too"), rule),
+                    "if the driver maps a page once only, announce PageCaps::with_aliasing(false)",
+                ),
+            }
         })?;
         range.mapped.insert(offset, page.bytes);
         page.places += 1;
@@ -206,6 +240,7 @@ impl<'d, D: DeviceUnderTest> Bench<'d, D> {
     pub(super) fn unmap(&self, range: &mut Range<D>, offset: u64, page: &mut Page<D>) -> Result<(), Stop> {
         self.finish()?;
         assert_eq!(range.mapped.remove(&offset), Some(page.bytes), "the page is not there");
+        range.unmapped.insert(offset);
         page.places -= 1;
         // SAFETY: the page was mapped there, and all work was waited for.
         unsafe { self.pages()?.unmap(&range.segment, offset, &page.page, self.streams[0]) };

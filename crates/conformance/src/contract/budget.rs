@@ -6,7 +6,7 @@ use std::time::Duration;
 use millpond_backend::{Backend, BudgetInfo, ClassId};
 
 use super::bench::Bench;
-use super::breach;
+use super::{advised, breach};
 use crate::device::DeviceUnderTest;
 use crate::session::Stop;
 
@@ -75,12 +75,33 @@ pub(super) fn follows<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), St
         seen = Some((before, during, after));
         thread::sleep(PAUSE);
     }
-    let found = seen.map(|(before, during, after)| {
-        format!("{bytes} bytes were taken and given back, {TRIES} times: {before:?}, then {during:?}, then {after:?}")
-    });
-    Err(breach(
-        VERB,
-        found.unwrap_or_default(),
-        "free_bytes can still be had: less while memory is taken, as much after its release",
-    ))
+    let Some((before, during, after)) = seen else { return Ok(()) };
+    let [first, then, last] = [before, during, after].map(|told| told.free_bytes);
+    let found = format!(
+        "{bytes} bytes were taken and given back, {TRIES} times: free_bytes were {first}, then {then}, then {last} of \
+         {}",
+        during.total_bytes
+    );
+    let rule = "free_bytes can still be had: less while memory is taken, as much after its release";
+    Err(advised(breach(VERB, found, rule), suspicion(bytes, before, during, after)))
+}
+
+/// Returns what is probably wrong with a budget that does not follow what is reserved and released.
+fn suspicion(bytes: u64, before: BudgetInfo, during: BudgetInfo, after: BudgetInfo) -> &'static str {
+    let less = before.free_bytes.saturating_sub(during.free_bytes);
+    if during.total_bytes != before.total_bytes {
+        return "return all bytes of the class as total_bytes, which never change; BudgetInfo::new takes the free bytes \
+                first";
+    }
+    if during.free_bytes > before.free_bytes {
+        return "return what is free, not what is in use: it rises while memory is taken";
+    }
+    if less > 0 && less < bytes / 2 {
+        return "return bytes: the driver's numbers may be in KiB, pages or blocks";
+    }
+    if less > 0 && after.free_bytes < before.free_bytes {
+        return "see why the release gives nothing back: the check space/what-is-released-can-be-had-again";
+    }
+    "ask the driver at each call and keep no answer; if it counts only what was written, return false from \
+     DeviceUnderTest::budget_follows"
 }

@@ -2,8 +2,8 @@
 
 use millpond_backend::{Backend, BackendError as _, ClassId, Fault};
 
-use super::bench::{Bench, Page, Range};
-use super::breach;
+use super::bench::{Bench, Page, Range, UNMAP_RULE, told};
+use super::{advised, breach, wrong_byte};
 use crate::device::DeviceUnderTest;
 use crate::session::Stop;
 
@@ -31,10 +31,14 @@ fn expect<D: DeviceUnderTest>(bench: &Bench<'_, D>, range: &Range<D>, at: u64, v
         read.map_err(|error| {
             breach(MAP, format!("a download at offset {offset} of a mapped page fails: {error}"), MAP_RULE)
         })?;
-        if seen != [value; LOOK] {
-            let found =
-                format!("the page mapped at {} was filled with {value}, and at {offset} are {seen:?}", at * size);
-            return Err(breach(MAP, found, MAP_RULE));
+        if let Some(wrong) = wrong_byte(&seen, &[value; LOOK]) {
+            let found = format!("the page at {} was filled with {value}; read from {offset} on, {wrong}", at * size);
+            let advice = "if a check of the groups time or transfers fails too, mend that first";
+            if range.was_unmapped(at * size) {
+                let found = format!("{found}; another page was unmapped there before");
+                return Err(advised(breach("VirtualMemory::unmap", found, UNMAP_RULE), advice));
+            }
+            return Err(advised(breach(MAP, found, MAP_RULE), advice));
         }
     }
     Ok(())
@@ -62,8 +66,9 @@ pub(super) fn where_mapped<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(
             breach("Transfer::download", format!("across two pages: {error}"), "copies device bytes")
         })?;
         let expected = [[1; 64], [9; 64], [9; 64], [2; 64]].concat();
-        if seen[..] != expected[..] {
-            let found = format!("128 bytes across two pages were filled with 9, and around them are {seen:?}");
+        if let Some(wrong) = wrong_byte(&seen, &expected) {
+            let found =
+                format!("128 bytes across two pages were filled with 9; read from 64 bytes before them on, {wrong}");
             return Err(breach("Transfer::fill", found, "sets bytes to the value"));
         }
     }
@@ -135,7 +140,8 @@ pub(super) fn too_much<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), S
         Err(error) if error.fault() == Fault::OutOfMemory => {}
         Err(error) => {
             let found = format!("{bytes} bytes of {total} are refused as {:?}: {error}", error.fault());
-            return Err(breach(VERB, found, RULE));
+            let advice = "return Fault::OutOfMemory from BackendError::fault for this error";
+            return Err(advised(breach(VERB, found, RULE), advice));
         }
         Ok(page) => {
             bench.release_page(page)?;
@@ -143,7 +149,8 @@ pub(super) fn too_much<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), S
         }
     }
     if bench.told() != before {
-        let found = format!("{bytes} bytes are refused, and of {before:?} became {:?}", bench.told());
+        let (before, after) = (told(before), told(bench.told()));
+        let found = format!("{bytes} bytes are refused, and what is held was {before} and is {after}");
         return Err(breach(VERB, found, "what is refused takes nothing"));
     }
     let page = bench.page(size)?;

@@ -85,6 +85,7 @@ pub(crate) fn all<D: DeviceUnderTest>() -> Vec<Check<D>> {
         check(None, "time", "streams-are-known", time::streams_are_known),
         check(None, "time", "marks-rise-above-what-is-reached", time::marks_rise),
         check(None, "time", "reached-does-not-run-ahead", time::reached_behind),
+        check(Transfer, "time", "what-is-reached-can-be-read", waits::can_be_read),
         check(None, "time", "a-wait-answers-what-is-reached", time::wait_is_true),
         check(None, "time", "a-wait-without-a-submit-ends", time::wait_ends),
         check(StreamWait, "time", "a-stream-waits-for-a-point", waits::stream_waits),
@@ -114,6 +115,8 @@ impl<D: DeviceUnderTest> Check<D> {
         if !self.power.is_announced(bench.caps()) {
             return Err(Stop::Skip(self.power.missing().to_owned()));
         }
+        // Everything else names streams by these numbers.
+        time::dense_numbers(&bench)?;
         (self.run)(&bench)?;
         Ok(device_is_content(device, bench.backend())?)
     }
@@ -122,4 +125,18 @@ impl<D: DeviceUnderTest> Check<D> {
 /// Creates a failure from the verb, what was found, and the rule of the contract.
 fn breach(verb: &str, found: impl std::fmt::Display, rule: &str) -> Stop {
     Stop::Fail(format!("{verb}: {found}. The rule (crates/backend, {verb}): {rule}"))
+}
+
+/// Adds to a failure what its author can do, where the rule alone does not say it.
+fn advised(stop: Stop, advice: impl std::fmt::Display) -> Stop {
+    match stop {
+        Stop::Fail(text) => Stop::Fail(format!("{text}. What to do: {advice}")),
+        skip => skip,
+    }
+}
+
+/// Returns where bytes first differ from what they must be, or `None` where they do not.
+fn wrong_byte(seen: &[u8], expected: &[u8]) -> Option<String> {
+    let at = seen.iter().zip(expected).position(|(seen, expected)| seen != expected)?;
+    Some(format!("byte {at} of these is {:#04x} and must be {:#04x}", seen[at], expected[at]))
 }

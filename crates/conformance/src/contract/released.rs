@@ -3,8 +3,8 @@
 
 use millpond_backend::{Backend, ClassId};
 
-use super::bench::Bench;
-use super::breach;
+use super::bench::{Bench, told};
+use super::{advised, breach};
 use crate::device::{DeviceUnderTest, Live};
 use crate::session::Stop;
 
@@ -50,9 +50,10 @@ impl Told {
             }
         }
         if after != before {
-            let found =
-                format!("of {COUNT} taken and given back something is left: {before:?} before, {after:?} after");
-            return Err(breach(verb, found, "gives it back"));
+            let (before, after) = (told(*before), told(*after));
+            let found = format!("{COUNT} were taken and given back; what is held was {before} before and is {after}");
+            let advice = "free what it gives back, and subtract it where held_bytes and live count";
+            return Err(advised(breach(verb, found, "gives it back"), advice));
         }
         Ok(judged)
     }

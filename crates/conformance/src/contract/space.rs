@@ -2,8 +2,8 @@
 
 use millpond_backend::{Backend, BackendError as _, ClassId, ClassKind, Fault};
 
-use super::bench::{Bench, Segment};
-use super::breach;
+use super::bench::{Bench, Segment, told};
+use super::{advised, breach, wrong_byte};
 use crate::device::DeviceUnderTest;
 use crate::session::Stop;
 
@@ -30,7 +30,9 @@ pub(super) fn aligned_and_apart<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Res
         let alignment = bench.caps().class(*class).alignment;
         if !address.is_multiple_of(alignment) {
             let found = format!("a segment of class {} starts at {address:#x}, no multiple of {alignment}", class.0);
-            return Err(breach(VERB, found, "every segment starts at a multiple of its Class::alignment"));
+            let rule = "every segment starts at a multiple of its Class::alignment";
+            let advice = "announce the driver's alignment, or round addresses up in reserve";
+            return Err(advised(breach(VERB, found, rule), advice));
         }
         if bench.backend().address(segment) != Some(address) {
             return Err(breach(VERB, format!("another than {address:#x} the second time"), "constant per segment"));
@@ -73,13 +75,14 @@ pub(super) fn hold_what_was_asked<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> R
             read.map_err(|error| {
                 breach("Transfer::download", format!("16 bytes at {offset} of {bytes}: {error}"), RULE)
             })?;
-            if seen != [value; 16] {
+            if let Some(wrong) = wrong_byte(&seen, &[value; 16]) {
                 let found = format!(
-                    "{bytes} bytes of class {} were filled with {value}, then other segments with other values, and at \
-                     {offset} it holds {seen:?}",
+                    "{bytes} bytes of class {} were filled with {value}, then other segments with other values; read \
+                     from {offset} on, {wrong}",
                     class.0
                 );
-                return Err(breach("Backend::reserve", found, RULE));
+                let advice = "if a check of the group transfers fails too, mend that first";
+                return Err(advised(breach("Backend::reserve", found, RULE), advice));
             }
         }
     }
@@ -97,21 +100,27 @@ pub(super) fn too_much<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), S
         let refuses = facts.kind == ClassKind::Device && !bench.caps().oversubscribes;
         let more_than_all = refuses.then(|| facts.total_bytes.saturating_add(1 << 20));
         let more_than_one = facts.max_segment_bytes.checked_add(1);
+        let (name, total, most) = (&facts.name, facts.total_bytes, facts.max_segment_bytes);
+        let of = format!("of the class {name:?}, whose total_bytes are {total} and max_segment_bytes {most},");
         for bytes in more_than_all.into_iter().chain(more_than_one) {
             let before = bench.told();
             match bench.backend().reserve(class, bytes) {
                 Err(error) if error.fault() == Fault::OutOfMemory => {}
                 Err(error) => {
-                    let found = format!("{bytes} bytes of {facts:?} are refused as {:?}: {error}", error.fault());
-                    return Err(breach("Backend::reserve", found, RULE));
+                    let found = format!("{bytes} bytes {of} are refused as {:?}: {error}", error.fault());
+                    let advice = "return Fault::OutOfMemory from BackendError::fault for this error";
+                    return Err(advised(breach("Backend::reserve", found, RULE), advice));
                 }
                 Ok(segment) => {
                     bench.release(segment)?;
-                    return Err(breach("Backend::reserve", format!("{bytes} bytes of {facts:?} are granted"), RULE));
+                    let found = breach("Backend::reserve", format!("{bytes} bytes {of} are granted"), RULE);
+                    let advice = "announce all memory as Class::total_bytes, in bytes, or Caps::oversubscribes";
+                    return Err(advised(found, advice));
                 }
             }
             if bench.told() != before {
-                let found = format!("{bytes} bytes are refused, and of {before:?} became {:?}", bench.told());
+                let (before, after) = (told(before), told(bench.told()));
+                let found = format!("{bytes} bytes are refused, and what is held was {before} and is {after}");
                 return Err(breach("Backend::reserve", found, "what is refused takes nothing"));
             }
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use millpond_backend::{Backend, ClassId, Closing, Point, StreamId, Tick};
 
 use super::bench::{Bench, Segment};
-use super::breach;
+use super::{advised, breach};
 use crate::device::DeviceUnderTest;
 use crate::session::Stop;
 
@@ -16,6 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The time for which a wait blocks on held work before the work is released.
 const HELD: Duration = Duration::from_millis(20);
 const BYTES: u64 = 4096;
+/// What to do where ticks are closed by another side than announced.
+const CLOSING: &str = "announce Closing::Backend if the device begins work without a submit";
 const ROUNDS: u64 = 4;
 
 /// Queues work on a stream, where the device has fills.
@@ -65,7 +67,9 @@ pub(super) fn marks_rise<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(),
             if mark <= reached {
                 let found =
                     format!("{mark} on {stream} covers what was recorded just now, and {reached} was reached before");
-                return Err(breach(VERB, found, "the tick that covers everything recorded on the stream so far"));
+                let rule = "the tick that covers everything recorded on the stream so far";
+                let advice = "close the open tick in reached: return it, and let mark return the next one from then on";
+                return Err(advised(breach(VERB, found, rule), advice));
             }
             if mark < last {
                 return Err(breach(VERB, format!("{mark} on {stream} after {last}"), "ticks of a stream never fall"));
@@ -80,7 +84,8 @@ pub(super) fn marks_rise<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(),
             let later = bench.backend().mark(stream);
             if bench.caps().closing == Closing::Submit && later <= submitted {
                 let found = format!("{later} on {stream} after a submit that closed tick {submitted}");
-                return Err(breach(VERB, found, "a submit closes the open tick: what comes later has a later one"));
+                let rule = "a submit closes the open tick: what comes later has a later one";
+                return Err(advised(breach(VERB, found, rule), CLOSING));
             }
             last = bench.finish_stream(stream)?;
             let reached = bench.reached(stream)?;
@@ -108,7 +113,7 @@ pub(super) fn reached_behind<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result
     let mut seen = false;
     if bench.caps().closing == Closing::Submit {
         work(bench, stream, &segment)?;
-        ahead(bench.point(stream), "was not submitted")?;
+        ahead(bench.point(stream), "was not submitted").map_err(|stop| advised(stop, CLOSING))?;
         seen = true;
     }
     bench.finish()?;

@@ -4,7 +4,7 @@
 use millpond_backend::{Backend, ClassId, Point, StreamId};
 
 use super::bench::{Bench, Segment};
-use super::breach;
+use super::{breach, wrong_byte};
 use crate::device::DeviceUnderTest;
 use crate::session::Stop;
 
@@ -254,10 +254,9 @@ pub(super) fn in_order<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), S
         {
             let read = mover.download(stream, segment, 0, &mut seen);
             read.map_err(|error| breach(DOWNLOAD.0, error, DOWNLOAD.1))?;
-            if seen != expected {
+            if let Some(wrong) = wrong_byte(&seen, &expected) {
                 let found = format!(
-                    "on {stream}: filled with {value}, copied, uploaded, filled over; the first 128 bytes are {seen:?} \
-                     and must be {expected:?}"
+                    "on {stream}: filled with {value}, copied, uploaded, filled over; of the first 128 bytes, {wrong}"
                 );
                 return Err(breach("Transfer", found, RULE));
             }

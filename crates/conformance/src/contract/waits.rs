@@ -1,15 +1,73 @@
-//! Streams that wait for each other on the device.
+//! What may be read after a wait: by the host's word that work is complete, and by waits on the device.
+
+use std::thread;
+use std::time::Duration;
 
 use millpond_backend::{Backend, ClassId, Point, StreamId};
 
 use super::bench::Bench;
-use super::breach;
+use super::{advised, breach, wrong_byte};
 use crate::device::DeviceUnderTest;
 use crate::session::Stop;
 
 const VERB: &str = "StreamWait::wait_for";
 const RULE: &str = "work recorded on the stream from now on begins only after the point is reached";
 const BYTES: u64 = 1 << 20;
+
+/// The size of what is written before it is read on another stream: it takes a device some time.
+const LARGE_BYTES: u64 = 16 << 20;
+/// The most times that a stream is asked how far it is.
+const POLLS: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Checks that a stream can read what another one wrote once `reached` or `wait` has said that the work is complete,
+/// with nothing else between. It needs no control of the author's: what is said too early shows old bytes, unless the
+/// device is fast enough to hide it.
+pub(super) fn can_be_read<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
+    const RULE: &str = "never runs ahead: all work that mark covered with the tick is complete and visible";
+    let (mover, [writer, reader]) = (bench.mover()?, [bench.streams[0], bench.streams[1]]);
+    let class = bench.caps().class(ClassId::DEVICE);
+    let bytes = LARGE_BYTES.min(class.max_segment_bytes).min(class.total_bytes / 8) / 64 * 64;
+    let segment = bench.reserve(ClassId::DEVICE, bytes)?;
+    for (round, value) in (1_u8..=8).enumerate() {
+        mover.fill(writer, &segment, 0, bytes, value).map_err(|error| breach("Transfer::fill", error, "sets bytes"))?;
+        let point = bench.point(writer);
+        bench.device.submit(bench.backend(), writer);
+        let (verb, said) = if round % 2 == 0 {
+            ("Backend::reached", is_reached(bench, point)?)
+        } else {
+            let waited = bench.backend().wait(point);
+            let waited = waited.map_err(|error| breach("Backend::wait", error, "the driver's errors only"))?;
+            ("Backend::wait", waited >= point.tick)
+        };
+        if said {
+            let mut seen = [0; 64];
+            let read = mover.download(reader, &segment, bytes - 64, &mut seen);
+            read.map_err(|error| breach("Transfer::download", error, "copies device bytes to the host"))?;
+            if let Some(wrong) = wrong_byte(&seen, &[value; 64]) {
+                let found = format!(
+                    "it answers that {point} is reached, which covers a fill of {bytes} bytes with {value}; {reader} \
+                     then reads the last 64, and {wrong}"
+                );
+                let advice = "return a tick only when the driver says that the work before its mark is done";
+                return Err(advised(breach(verb, found, RULE), advice));
+            }
+        }
+        bench.finish()?;
+    }
+    bench.release(segment)
+}
+
+/// Asks until a point is reached, if it soon is.
+fn is_reached<D: DeviceUnderTest>(bench: &Bench<'_, D>, point: Point) -> Result<bool, Stop> {
+    for _ in 0..POLLS {
+        if bench.reached(point.stream)? >= point.tick {
+            return Ok(true);
+        }
+        thread::sleep(PAUSE);
+    }
+    Ok(false)
+}
 
 fn wait_for<D: DeviceUnderTest>(bench: &Bench<'_, D>, stream: StreamId, point: Point) -> Result<(), Stop> {
     let missing =

@@ -45,10 +45,13 @@ pub enum Flaw {
     BudgetIsZero,
     BudgetIsFull,
     BudgetStands,
+    BudgetIsInKib,
+    BudgetIsWhatIsUsed,
+    BudgetIsSwapped,
 }
 
 /// Each flaw, the check that must refuse it, and the verb or the fact that the check's message names.
-pub const FLAWS: [(Flaw, &str, &str); 42] = [
+pub const FLAWS: [(Flaw, &str, &str); 45] = [
     (Flaw::AlignmentIsALie, "space/segments-are-aligned-and-apart", "Backend::address"),
     (Flaw::TotalIsALie, "budget/is-plausible", "Budget::budget"),
     (Flaw::GranularityIsOdd, "facts/make-sense", "PageCaps::granularity"),
@@ -72,7 +75,7 @@ pub const FLAWS: [(Flaw, &str, &str); 42] = [
     (Flaw::WaitAnswersNothing, "time/a-wait-answers-what-is-reached", "Backend::wait"),
     (Flaw::StreamWaitDoesNothing, "time/a-stream-waits-for-a-point", "StreamWait::wait_for"),
     (Flaw::MapIgnoresItsOffset, "mapping/a-page-is-where-it-was-mapped", "VirtualMemory::map"),
-    (Flaw::UnmapDoesNothing, "mapping/a-page-moves-with-its-bytes", "VirtualMemory::map"),
+    (Flaw::UnmapDoesNothing, "mapping/a-page-moves-with-its-bytes", "VirtualMemory::unmap"),
     (Flaw::UploadDoesNothing, "transfers/upload-and-download", "Transfer::upload"),
     (Flaw::UploadIgnoresItsOffset, "transfers/upload-and-download", "Transfer::upload"),
     (Flaw::UploadIsAByteShort, "transfers/upload-and-download", "Transfer::upload"),
@@ -91,4 +94,7 @@ pub const FLAWS: [(Flaw, &str, &str); 42] = [
     (Flaw::BudgetIsZero, "budget/is-plausible", "Budget::budget"),
     (Flaw::BudgetIsFull, "budget/is-plausible", "Budget::budget"),
     (Flaw::BudgetStands, "budget/follows-reserve-and-release", "Budget::budget"),
+    (Flaw::BudgetIsInKib, "budget/follows-reserve-and-release", "Budget::budget"),
+    (Flaw::BudgetIsWhatIsUsed, "budget/follows-reserve-and-release", "Budget::budget"),
+    (Flaw::BudgetIsSwapped, "budget/follows-reserve-and-release", "Budget::budget"),
 ];

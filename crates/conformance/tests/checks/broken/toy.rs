@@ -20,6 +20,8 @@ pub struct Toys {
     pub flaw: Option<Flaw>,
     /// Whether the author counts the objects that callers hold. Otherwise only the budget and exhaustion show leaks.
     pub told: bool,
+    /// Whether the author can hold work.
+    pub holds: bool,
 }
 
 /// The wrapper around the simulated device.
@@ -301,6 +303,12 @@ impl Budget for Toy {
         let told = Budget::budget(&self.sim, class).map_err(toy)?;
         match self.flaw {
             Some(Flaw::BudgetIsZero) => Ok(BudgetInfo::new(0, 0)),
+            Some(Flaw::BudgetIsInKib) => Ok(BudgetInfo::new(told.free_bytes >> 10, told.total_bytes)),
+            // A MiB is always in use, so that no number is 0.
+            Some(Flaw::BudgetIsWhatIsUsed) => {
+                Ok(BudgetInfo::new(told.total_bytes - told.free_bytes + (1 << 20), told.total_bytes))
+            }
+            Some(Flaw::BudgetIsSwapped) => Ok(BudgetInfo::new(told.total_bytes, told.free_bytes)),
             Some(Flaw::BudgetIsFull) => Ok(BudgetInfo::new(0, told.total_bytes)),
             Some(Flaw::BudgetStands) => {
                 Ok(*self.first_budget.lock().expect("no test panics with it").get_or_insert(told))
@@ -324,8 +332,10 @@ impl DeviceUnderTest for Toys {
     }
 
     fn hold(&self, backend: &Toy, stream: StreamId) -> bool {
-        backend.sim.busy(stream);
-        true
+        if self.holds {
+            backend.sim.busy(stream);
+        }
+        self.holds
     }
 
     fn unhold(&self, backend: &Toy, stream: StreamId) {
