@@ -10,6 +10,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use millpond::summary::Terms;
 use millpond_cuda::Cuda;
 use serde_json::json;
 
@@ -308,7 +309,9 @@ pub unsafe extern "C" fn millpond_summary(pond: *mut CAllocator, abbreviated: c_
     boundary::status(|| {
         // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
         let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
-        out.put(boundary::give_text(&on!(served, of => of.allocator.memory_summary(abbreviated != 0))));
+        out.put(boundary::give_text(
+            &on!(served, of => of.allocator.memory_summary_with(Terms::PyTorch, abbreviated != 0)),
+        ));
         Ok(())
     })
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
+use millpond::summary::Terms;
 use millpond_backend::{Backend, ClassId};
 
 use super::opened;
@@ -223,7 +224,8 @@ pub(super) unsafe extern "C" fn summary(device: i32, abbreviated: c_int, out: *m
     boundary::status(|| {
         // SAFETY: the caller promises that the pointer is null or valid.
         let out = unsafe { Out::required("out", out)? };
-        let text = on!(ponds::get(device)?, of => of.served.allocator.memory_summary(abbreviated != 0));
+        let text =
+            on!(ponds::get(device)?, of => of.served.allocator.memory_summary_with(Terms::PyTorch, abbreviated != 0));
         out.put(boundary::give_text(&text));
         Ok(())
     })

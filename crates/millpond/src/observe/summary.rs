@@ -2,7 +2,8 @@
 //!
 //! Row names, order, widths and the steps of units are PyTorch's, so that people and scripts that know that table can
 //! read this one. The title names Millpond, and two last sections describe pages, where the policy is `paged`, and the
-//! device's memory, where the device reports it.
+//! device's memory, where the device reports it. PyTorch's line of counts speaks of CUDA, so that line is PyTorch's
+//! only where PyTorch's table is asked for.
 
 use std::fmt::Write as _;
 
@@ -23,12 +24,20 @@ impl<B: Backend> Allocator<B> {
     /// Costs as much as
     /// [`memory_usage`](Self::memory_usage), [`slack_stats`](Self::slack_stats) and [`layout`](Self::layout).
     ///
+    /// The counts of refusals and of retries have names that suit every device;
+    /// [`memory_summary_with`](Self::memory_summary_with) has PyTorch's.
+    ///
     /// [grants more than it lists]: Self::beyond_device
     pub fn memory_summary(&self, abbreviated: bool) -> String {
+        self.memory_summary_with(Terms::Driver, abbreviated)
+    }
+
+    /// Works like [`memory_summary`](Self::memory_summary), in terms of your choice.
+    pub fn memory_summary_with(&self, terms: Terms, abbreviated: bool) -> String {
         let usage = self.memory_usage().ok().flatten();
         let (stats, pages, slack) = (self.stats(), self.page_stats(), self.slack_stats());
         let device = self.state().device;
-        let mut text = memory_summary(&stats, &pages, &slack, usage.as_ref(), device, abbreviated);
+        let mut text = memory_summary(&stats, &pages, &slack, usage.as_ref(), device, terms, abbreviated);
         let split = split_note(&self.settings(), &self.layout());
         let idle = idle_note(&self.idle_stats());
         let paused = paused_note(self.memory_paused());
@@ -39,6 +48,16 @@ impl<B: Backend> Allocator<B> {
         }
         text
     }
+}
+
+/// The names of the counts of out-of-memory errors and of retries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Terms {
+    /// "out of memory" and "driver allocation retries", which suit every device.
+    #[default]
+    Driver,
+    /// "CUDA OOMs" and "cudaMalloc retries", as PyTorch's table has them.
+    PyTorch,
 }
 
 /// The number of characters between the two bars of a row.
@@ -53,14 +72,14 @@ enum Quantity {
 
 /// Returns the statistics as a table, in the layout of `torch.cuda.memory_summary`. It ends with a line break.
 ///
-/// `device` is the number in the title. With `abbreviated`, the rows of the large and the small pool are left out.
-/// Where `pages` counts any, a section that PyTorch does not have ends the table: pages created and released; their
-/// mappings in windows, with those that the driver has unmapped; requests that were served through a window that was
-/// kept; and pieces of free memory that were taken after device-side waits. A section on the slack follows: the most
-/// that was live, the most that may be reserved for it, what is reserved beyond that, and the freed memory that work in
-/// flight pins, with the part of each stream and, below it, the free memory that the stream itself was the last to use.
-/// With `usage` a section describes the use of the device's memory: the parts add up to what is used, except for the
-/// remainders that each cell drops.
+/// `device` is the number in the title, and `terms` are those of the counts below it. With `abbreviated`, the rows of
+/// the large and the small pool are left out. Where `pages` counts any, a section that PyTorch does not have ends the
+/// table: pages created and released; their mappings in windows, with those that the driver has unmapped; requests that
+/// were served through a window that was kept; and pieces of free memory that were taken after device-side waits. A
+/// section on the slack follows: the most that was live, the most that may be reserved for it, what is reserved beyond
+/// that, and the freed memory that work in flight pins, with the part of each stream and, below it, the free memory
+/// that the stream itself was the last to use. With `usage` a section describes the use of the device's memory: the
+/// parts add up to what is used, except for the remainders that each cell drops.
 ///
 /// Each cell is a whole number: bytes step up a unit (B, KiB, ... PiB) while the value is 768 * 1024 or more, counts
 /// (none, K, M) while it is 750,000 or more, and the remainder is dropped. A pool's cell has the unit of the cell of
@@ -72,6 +91,7 @@ pub fn memory_summary(
     slack: &SlackStats,
     usage: Option<&Usage>,
     device: u32,
+    terms: Terms,
     abbreviated: bool,
 ) -> String {
     use Quantity::{Bytes, Count};
@@ -90,7 +110,7 @@ pub fn memory_summary(
         [("Oversize allocations", &stats.oversize_allocations), ("Oversize GPU segments", &stats.oversize_segments)];
 
     let mut table = String::with_capacity(4096);
-    head(&mut table, stats, device);
+    head(&mut table, stats, device, terms);
     for (name, by_pool, quantity) in groups {
         rule(&mut table, '-');
         group(&mut table, name, by_pool, quantity, abbreviated);
@@ -191,12 +211,19 @@ fn usage_section(table: &mut String, usage: &Usage) {
 }
 
 /// Writes the title, the counts of out-of-memory errors and of retries, and the names of the columns.
-fn head(table: &mut String, stats: &MemoryStats, device: u32) {
+fn head(table: &mut String, stats: &MemoryStats, device: u32, terms: Terms) {
     rule(table, '=');
     line(table, format_args!("{:20}Millpond memory summary, device ID {device:<20}", ""));
     rule(table, '-');
     let (ooms, retries) = (stats.num_ooms, stats.num_alloc_retries);
-    line(table, format_args!("{:12}CUDA OOMs: {ooms:<12} |{:8}cudaMalloc retries: {retries:<8}  ", "", ""));
+    match terms {
+        Terms::Driver => {
+            line(table, format_args!("{:8}out of memory: {ooms:<12} |    driver allocation retries: {retries:<7}", ""))
+        }
+        Terms::PyTorch => {
+            line(table, format_args!("{:12}CUDA OOMs: {ooms:<12} |{:8}cudaMalloc retries: {retries:<8}  ", "", ""))
+        }
+    }
     rule(table, '=');
     line(table, format_args!("        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  "));
 }
@@ -282,6 +309,21 @@ mod tests {
         assert_eq!(idle_note(&idle).as_deref(), Some(told));
         idle.releases = 4;
         assert!(idle_note(&idle).is_some_and(|told| told.contains("back 4 times: ")));
+    }
+
+    /// The line has the same width in both terms.
+    #[test]
+    fn the_counts_have_names_that_suit_every_device() {
+        let told = |terms| {
+            memory_summary(&busy(), &PageStats::default(), &SlackStats::default(), None, 0, terms, true)
+                .lines()
+                .nth(3)
+                .map(str::to_owned)
+        };
+        let [own, torch] = [Terms::Driver, Terms::PyTorch].map(|terms| told(terms).unwrap());
+        assert_eq!(own, "|        out of memory: 12           |    driver allocation retries: 34     |");
+        assert_eq!(own.len(), torch.len());
+        assert!(torch.contains("cudaMalloc retries: 34"), "{torch}");
     }
 
     const EMPTY: &str = "\
@@ -428,20 +470,34 @@ mod tests {
     #[test]
     fn an_unused_device_prints_zeros() {
         assert_eq!(
-            memory_summary(&MemoryStats::default(), &PageStats::default(), &SlackStats::default(), None, 3, true),
+            memory_summary(
+                &MemoryStats::default(),
+                &PageStats::default(),
+                &SlackStats::default(),
+                None,
+                3,
+                Terms::PyTorch,
+                true
+            ),
             EMPTY
         );
     }
 
     #[test]
     fn a_full_table_names_both_pools_in_the_units_of_their_sum() {
-        assert_eq!(memory_summary(&busy(), &PageStats::default(), &SlackStats::default(), None, 10, false), BUSY);
+        assert_eq!(
+            memory_summary(&busy(), &PageStats::default(), &SlackStats::default(), None, 10, Terms::PyTorch, false),
+            BUSY
+        );
     }
 
     #[test]
     fn an_abbreviated_table_leaves_out_the_pools_and_nothing_else() {
         let kept: String = BUSY.lines().filter(|line| !line.contains("      from ")).flat_map(|l| [l, "\n"]).collect();
-        assert_eq!(memory_summary(&busy(), &PageStats::default(), &SlackStats::default(), None, 10, true), kept);
+        assert_eq!(
+            memory_summary(&busy(), &PageStats::default(), &SlackStats::default(), None, 10, Terms::PyTorch, true),
+            kept
+        );
     }
 
     #[test]
@@ -487,7 +543,7 @@ mod tests {
         };
         let end = BUSY.len() - BUSY.lines().last().map_or(0, |line| line.len() + 1);
         let expected = [&BUSY[..end], section, &BUSY[end..]].concat();
-        assert_eq!(memory_summary(&busy(), &pages, &slack, None, 10, false), expected);
+        assert_eq!(memory_summary(&busy(), &pages, &slack, None, 10, Terms::PyTorch, false), expected);
     }
 
     #[test]
@@ -510,7 +566,15 @@ mod tests {
         let expected = [&BUSY[..end], section, &BUSY[end..]].concat();
         let usage = Usage::new(&budget, 28 * G);
         assert_eq!(
-            memory_summary(&busy(), &PageStats::default(), &SlackStats::default(), Some(&usage), 10, false),
+            memory_summary(
+                &busy(),
+                &PageStats::default(),
+                &SlackStats::default(),
+                Some(&usage),
+                10,
+                Terms::PyTorch,
+                false
+            ),
             expected
         );
     }

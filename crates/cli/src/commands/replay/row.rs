@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use millpond::settings::Settings;
 use millpond::stats::{PageStats, PinnedBy, SlackStats};
-use millpond::summary::{memory_summary, split_note};
+use millpond::summary::{Terms, memory_summary, split_note};
 use millpond_replay::{Pass, Replayed};
 use millpond_trace::Header;
 use serde::Serialize;
@@ -267,7 +267,7 @@ impl Row {
             busy: (args.touch || args.life.in_flight.is_some()).then(|| Busy::new(replayed)),
             memory_summary: args.summary.then(|| {
                 let note = split_note(settings, &[]).map_or(String::new(), |note| format!("note: {note}\n"));
-                memory_summary(stats, &replayed.pages, &replayed.slack, usage, 0, false) + &note
+                memory_summary(stats, &replayed.pages, &replayed.slack, usage, 0, Terms::PyTorch, false) + &note
             }),
             memory_usage: usage.filter(|_| args.summary).map(UsageRow::new),
             stats: args.stats.then(values),
