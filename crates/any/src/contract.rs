@@ -104,6 +104,10 @@ unsafe impl Backend for AnyDevice {
     }
 
     #[inline]
+    fn aligns_offsets(&self) -> bool {
+        on!(self, AnyDevice(device) => device.aligns_offsets())
+    }
+
     fn open_tick(&self, stream: StreamId) -> Option<Tick> {
         on!(self, AnyDevice(device) => device.open_tick(stream))
     }

@@ -71,6 +71,13 @@ pub unsafe trait Backend: Send + Sync + 'static {
     /// is constant for each segment.
     fn address(&self, segment: &Self::Segment) -> Option<u64>;
 
+    /// Returns whether a request for aligned memory is about the offset in the segment, where segments have addresses,
+    /// too. It is constant and calls no driver. The default is for devices whose work and driver name memory by
+    /// address. On Vulkan the driver's own alignments are those of offsets: in memory, and in a buffer.
+    fn aligns_offsets(&self) -> bool {
+        false
+    }
+
     /// Returns the tick that covers everything recorded on the stream so far. It never fails, calls no driver and costs
     /// a few nanoseconds: it is on the path of every free.
     ///

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use millpond::{Allocator, Buffer, Checkpoint, Error, Pool, Readiness, SegmentId, SegmentView, Stream};
+use millpond::{Allocator, BlockView, Buffer, Checkpoint, Error, Pool, Readiness, SegmentId, SegmentView, Stream};
 use millpond_backend::{Backend, BackendError, Point, StreamId, Tick};
 
 use crate::model::Model;
@@ -57,6 +57,8 @@ pub struct Tenancy<B: Backend> {
     place: Option<Place>,
     /// The places of what it has grown by.
     added: Vec<Place>,
+    /// The bytes of its block that were requested in front of it and behind it, for its alignment.
+    padding: u64,
     stream: StreamId,
 }
 
@@ -147,6 +149,48 @@ impl<B: Backend> Watched<B> {
         Ok(self.judged(buffer, stream.id(), bytes)?)
     }
 
+    /// Allocates on a stream at a multiple of an alignment. The oracle judges the whole block.
+    ///
+    /// # Errors
+    ///
+    /// Returns the allocator's errors, and the violation if the grant is wrong or the buffer is not aligned.
+    ///
+    /// # Panics
+    ///
+    /// If the layout has no block where the buffer is.
+    pub fn allocate_aligned(
+        &self,
+        stream: &Stream<B>,
+        bytes: u64,
+        alignment: u64,
+    ) -> Result<Tenancy<B>, Trouble<B::Error>> {
+        let buffer = stream.allocate_aligned(bytes, alignment).inspect_err(|error| self.note_refusal(error))?;
+        let Some(segment) = buffer.segment_id() else { return Ok(self.judged(buffer, stream.id(), bytes)?) };
+        let Some(view) = self.view_of(segment) else { panic!("{buffer:?} lies in no segment of the layout") };
+        let holds = |block: &&BlockView| (block.offset..block.offset + block.size).contains(&buffer.offset());
+        let Some(block) = view.blocks.iter().find(holds) else { panic!("{buffer:?} lies in no block of {view:?}") };
+        let (place, says) = (Place { segment, offset: block.offset }, buffer.readiness());
+        let lead = buffer.offset() - block.offset;
+        let address = buffer.address().map(|address| address - lead);
+        let grant =
+            Granted { place, bytes: block.size, requested: block.requested, stream: stream.id(), address, says };
+        let begin = buffer.address().filter(|_| !self.backend().aligns_offsets()).unwrap_or(buffer.offset());
+        if !begin.is_multiple_of(alignment) || buffer.capacity() + lead != block.size || buffer.len() != bytes {
+            let (bytes, requested) = (buffer.capacity(), bytes);
+            let place = Place { segment, offset: buffer.offset() };
+            return Err(Violation::Misshapen { place, bytes, requested, address: buffer.address() }.into());
+        }
+        let padding = block.requested - bytes;
+        let mut account = self.account();
+        account.model.granted(grant.bytes, grant.requested);
+        account.oracle.granted(&grant, self.has_pages.then_some(&view), &self.clock())?;
+        drop(account);
+        if says == Readiness::NeedsBarrier {
+            (self.strings.place_barrier)(self.backend(), stream.id());
+        }
+        Ok(Tenancy { buffer, place: Some(place), added: Vec::new(), padding, stream: stream.id() })
+    }
+
     /// Makes a buffer longer. The oracle judges what was added like a grant.
     ///
     /// # Errors
@@ -157,7 +201,7 @@ impl<B: Backend> Watched<B> {
         tenancy.buffer.grow(bytes).inspect_err(|error| self.note_refusal(error))?;
         let (Some(first), added) = (tenancy.place, tenancy.buffer.capacity() - had) else { return Ok(()) };
         let says = tenancy.buffer.readiness();
-        let place = Place { offset: first.offset + had, ..first };
+        let place = Place { offset: tenancy.buffer.offset() + had, ..first };
         let (stream, address) = (tenancy.stream, tenancy.buffer.address().map(|address| address + had));
         let view = if self.has_pages { self.view_of(place.segment) } else { None };
         let mut account = self.account();
@@ -197,7 +241,7 @@ impl<B: Backend> Watched<B> {
                 (self.strings.place_barrier)(self.backend(), stream);
             }
         }
-        Ok(Tenancy { buffer, place, added: Vec::new(), stream })
+        Ok(Tenancy { buffer, place, added: Vec::new(), padding: 0, stream })
     }
 
     /// Records the use of a buffer on another stream, until its free.
@@ -245,7 +289,7 @@ impl<B: Backend> Watched<B> {
     pub fn free(&self, tenancy: Tenancy<B>) {
         if tenancy.place.is_some() {
             let mut account = self.account();
-            account.model.freed(tenancy.buffer.capacity(), tenancy.buffer.len());
+            account.model.freed(tenancy.block_bytes(), tenancy.buffer.len() + tenancy.padding);
             tenancy.places().for_each(|place| account.oracle.freed(place, &self.clock()));
         }
         drop(tenancy.buffer);
@@ -312,6 +356,12 @@ impl<B: Backend> Tenancy<B> {
     /// Returns the place of the buffer; `None` if it is empty.
     pub fn place(&self) -> Option<Place> {
         self.place
+    }
+
+    /// Returns the bytes of its whole block, which may begin before the buffer.
+    fn block_bytes(&self) -> u64 {
+        let lead = self.place.map_or(0, |place| self.buffer.offset() - place.offset);
+        lead + self.buffer.capacity()
     }
 
     /// Returns the places that the oracle has it at: its own, and those of what it has grown by.

@@ -5,6 +5,7 @@ use std::fmt;
 use millpond_backend::{Backend, Point, StreamId, Tick};
 use millpond_core::{Extent, Grant, LastUse, SegmentId, Side, Slot, Want};
 
+use crate::aligned::Start;
 use crate::error::Error;
 use crate::events::Event;
 use crate::frees::Held;
@@ -45,10 +46,12 @@ pub struct Buffer<B: Backend> {
     slot: Slot,
     /// The stream that it was allocated on.
     stream: StreamId,
+    /// The offset of the block in its segment.
     offset: u64,
+    /// The bytes of the block.
     size: u64,
     requested: u64,
-    /// The device address, 0 where there is none.
+    /// The device address of the block, 0 where there is none.
     address: u64,
     last_use: LastUse,
 }
@@ -61,7 +64,7 @@ impl<B: Backend> Buffer<B> {
     pub(crate) fn new(lane: LaneRef<B>, stream: StreamId, want: &Want, grant: &Grant) -> Self {
         Self {
             lane,
-            held: Held { block: grant.block, side: want.side },
+            held: Held { block: grant.block, side: want.side, start: Start::OF_BLOCK },
             slot: grant.slot,
             stream,
             offset: grant.offset,
@@ -79,7 +82,7 @@ impl<B: Backend> Buffer<B> {
         Self {
             stream,
             lane,
-            held: Held { block: EMPTY, side: Side::Small },
+            held: Held { block: EMPTY, side: Side::Small, start: Start::OF_BLOCK },
             slot: Slot(0),
             offset: 0,
             size: 0,
@@ -119,6 +122,27 @@ impl<B: Backend> Buffer<B> {
         self.last_use = LastUse::at(tick);
     }
 
+    /// Makes it begin at the first multiple of an alignment in its block, with this requested size.
+    pub(crate) fn begin_at(&mut self, start: Start, requested: u64) {
+        (self.held.start, self.requested) = (start, requested);
+        debug_assert!(self.lead() + requested <= self.size, "{self:?} leaves its block of {} bytes", self.size);
+    }
+
+    /// Returns the number of bytes of its block in front of it.
+    fn lead(&self) -> u64 {
+        if self.held.start == Start::OF_BLOCK {
+            return 0;
+        }
+        let is_by_offset = self.address == 0 || self.lane.owner().backend.aligns_offsets();
+        let begin = if is_by_offset { self.offset } else { self.address };
+        begin.wrapping_neg() & (self.held.start.alignment() - 1)
+    }
+
+    /// Returns how many bytes its block was requested with, if `len` bytes of it are the buffer's.
+    pub(crate) fn with_padding(&self, len: u64) -> u64 {
+        len.saturating_add(self.lane.owner().padding(self.held.start))
+    }
+
     /// Returns the stream that it was allocated on: its home stream.
     pub fn stream(&self) -> StreamId {
         self.stream
@@ -134,24 +158,28 @@ impl<B: Backend> Buffer<B> {
         self.requested == 0
     }
 
-    /// Returns the size of its block in bytes: `len` after rounding. Transfers end at `len`. Work of the program
+    /// Returns the bytes from its beginning to the end of its block: `len` after rounding, and after padding if it was
+    /// allocated with an [alignment](crate::Stream::allocate_aligned). Transfers end at `len`. Work of the program
     /// itself, through the [`segment`](Self::segment) or the [`address`](Self::address), may use all of these bytes.
     /// Those after `len` hold what the last owner left there, unless the allocator
     /// [scrubs](millpond_core::settings::Scrub).
     pub fn capacity(&self) -> u64 {
-        self.size
+        self.size - self.lead()
     }
 
-    /// Returns its offset in its segment, in bytes.
+    /// Returns its offset in its segment, in bytes: a multiple of 512, and of the alignment that it was allocated with
+    /// where that is one of offsets.
     pub fn offset(&self) -> u64 {
-        self.offset
+        self.offset + self.lead()
     }
 
-    /// Returns its device address, on devices that have addresses. `None` for an empty buffer.
+    /// Returns its device address, on devices that have addresses. `None` for an empty buffer. It is a multiple of 512,
+    /// or of the class's [alignment](millpond_backend::Class::alignment) if that is less, and of the alignment that the
+    /// buffer was allocated with where that is one of addresses.
     pub fn address(&self) -> Option<u64> {
         (self.address != 0).then(|| {
             self.lane.owner().tell_address();
-            self.address
+            self.address + self.lead()
         })
     }
 
@@ -226,7 +254,8 @@ impl<B: Backend> Buffer<B> {
     #[cold]
     #[inline(never)]
     fn free_watched(&self) {
-        let Self { slot, offset, size, requested, stream, .. } = *self;
+        let Self { slot, offset, size, stream, .. } = *self;
+        let requested = self.with_padding(self.requested);
         let out = Out { slot, offset, size, requested, stream };
         drop(State::free_watched(&self.lane, &self.held, &out));
     }
@@ -253,9 +282,9 @@ impl<B: Backend> fmt::Debug for Buffer<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Buffer")
             .field("len", &self.requested)
-            .field("capacity", &self.size)
+            .field("capacity", &self.capacity())
             .field("segment", &self.segment_id())
-            .field("offset", &self.offset)
+            .field("offset", &self.offset())
             .field("stream", &self.stream)
             .finish()
     }

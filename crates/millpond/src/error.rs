@@ -73,6 +73,14 @@ pub enum Error<E: BackendError> {
         /// The requested size, in bytes.
         requested: u64,
     },
+    /// An alignment that memory cannot have.
+    #[error("an alignment of {alignment} bytes was requested; it has to be a power of two, and at most {max}")]
+    Alignment {
+        /// The alignment that was asked for, in bytes.
+        alignment: u64,
+        /// The largest alignment, in bytes.
+        max: u64,
+    },
     /// A buffer, stream or point of one allocator was given to another.
     #[error(
         "the {what} belongs to the allocator of {belongs_to} and was given to that of {given_to}; give it to the \

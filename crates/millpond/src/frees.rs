@@ -4,6 +4,7 @@
 use millpond_backend::{Backend, Point};
 use millpond_core::{BlockId, Freed, Side, Uses};
 
+use crate::aligned::Start;
 use crate::notes::note::Out;
 use crate::raw::latched::Guard;
 use crate::state::{Lane, LaneRef, LaneState, LockedShards, State};
@@ -13,6 +14,8 @@ use crate::sync::{Arc, lock_soon};
 pub(crate) struct Held {
     pub(crate) block: BlockId,
     pub(crate) side: Side,
+    /// Where in its block the buffer begins.
+    pub(crate) start: Start,
 }
 
 impl<B: Backend> State<B> {

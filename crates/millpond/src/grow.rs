@@ -132,7 +132,7 @@ impl<B: Backend> Buffer<B> {
         }
         let lane = self.lane().clone();
         let state = lane.owner();
-        let want = state.sizes.want(requested).ok_or(Error::TooLarge { requested })?;
+        let want = state.sizes.want(self.with_padding(requested)).ok_or(Error::TooLarge { requested })?;
         let asked = Asked { stream: self.stream(), site };
         let grown = state.grow(&lane, self.held().block, &want, &asked)?;
         let grant = grown.map_err(|why| Error::NoRoom { len, bytes, why })?;

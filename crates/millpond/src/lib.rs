@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod activity;
+mod aligned;
 mod allocator;
 mod bond;
 mod buffer;
@@ -41,6 +42,7 @@ pub mod typed;
 #[cfg(not(loom))]
 mod waiters;
 
+pub use aligned::ALIGNMENT_MAX;
 pub use allocator::Allocator;
 pub use buffer::{Buffer, Readiness};
 pub use builder::{Builder, ENVIRONMENT};

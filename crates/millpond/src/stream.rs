@@ -88,7 +88,8 @@ impl<B: Backend> Stream<B> {
         point
     }
 
-    /// Allocates at least `bytes` bytes, for use on this stream.
+    /// Allocates at least `bytes` bytes, for use on this stream. They begin at a multiple of 512 bytes in their
+    /// segment; [`allocate_aligned`](Self::allocate_aligned) has other alignments.
     ///
     /// A hit costs tens of nanoseconds and makes no driver call. A miss reserves memory from the driver, and may first
     /// release cached memory or wait for the device, in the order that the policy sets. A request for 0 bytes returns
@@ -141,6 +142,14 @@ impl<B: Backend> Stream<B> {
         match self.hit(bytes) {
             Ok((want, grant)) => Ok(self.buffer(&want, &grant)),
             Err(missed) => self.allocate_apart(bytes, missed, Location::caller(), prepare),
+        }
+    }
+
+    /// Works like [`allocate`](Self::allocate), for a call site of the caller's.
+    pub(crate) fn allocate_at_site(&self, bytes: u64, site: Site) -> Result<Buffer<B>, Error<B::Error>> {
+        match self.hit(bytes) {
+            Ok((want, grant)) => Ok(self.buffer(&want, &grant)),
+            Err(missed) => self.allocate_apart(bytes, missed, site, || Ok(())),
         }
     }
 

@@ -47,6 +47,10 @@ unsafe impl Backend for Vulkan {
         segment.address
     }
 
+    fn aligns_offsets(&self) -> bool {
+        true
+    }
+
     #[inline]
     fn mark(&self, stream: StreamId) -> Tick {
         self.device.streams.lane(stream).clock.open()

@@ -202,6 +202,10 @@ unsafe impl<D: Device> Backend for Told<D> {
         self.device.address(&segment.segment)
     }
 
+    fn aligns_offsets(&self) -> bool {
+        self.device.aligns_offsets()
+    }
+
     #[inline]
     fn mark(&self, stream: StreamId) -> Tick {
         self.device.mark(stream)

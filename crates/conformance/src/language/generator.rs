@@ -51,11 +51,17 @@ impl Generator {
                 let (block, capacity) = (self.allocated.len() as u32 - 1, bytes + 4 * more);
                 Operation::AllocateGrowable { block, bytes, capacity, stream }
             }
+            Kind::AllocateAligned if held.len() < self.mix.live_max => {
+                let (bytes, alignment) = (self.mix.bytes(&mut self.random), 1 << self.random.below(22));
+                self.allocated.push((bytes, stream));
+                let block = self.allocated.len() as u32 - 1;
+                Operation::AllocateAligned { block, bytes, alignment, stream }
+            }
             Kind::Grow => self.with_block(held, stream, |drawing, block| {
                 let bytes = drawing.mix.bytes(&mut drawing.random);
                 Operation::Grow { block, bytes: bytes / (1 << drawing.random.below(4)) }
             }),
-            Kind::Allocate | Kind::AllocateGrowable | Kind::Free => {
+            Kind::Allocate | Kind::AllocateGrowable | Kind::AllocateAligned | Kind::Free => {
                 self.with_block(held, stream, |_, block| Operation::Free { block })
             }
             Kind::Again => self.with_block(held, stream, Self::again),

@@ -8,6 +8,7 @@ use millpond_trace::Random;
 pub enum Kind {
     Allocate,
     AllocateGrowable,
+    AllocateAligned,
     Grow,
     Free,
     /// A free, and a request on the same stream at once, of the same size or of a few bytes more.

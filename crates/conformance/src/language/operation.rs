@@ -23,6 +23,8 @@ pub enum Operation {
     Allocate { block: u32, bytes: u64, stream: usize },
     /// Allocates a block with addresses for a capacity, and writes to all of it. Does nothing where there are none.
     AllocateGrowable { block: u32, bytes: u64, capacity: u64, stream: usize },
+    /// Allocates a block that begins at a multiple of an alignment, and writes to all of it.
+    AllocateAligned { block: u32, bytes: u64, alignment: u64, stream: usize },
     /// Makes a block longer at its place, and writes to what was added. Does nothing where something is in the way.
     Grow { block: u32, bytes: u64 },
     /// Reads a block on its home stream and frees it.
@@ -82,6 +84,7 @@ impl Operation {
         match &mut self {
             Self::Allocate { stream, .. }
             | Self::AllocateGrowable { stream, .. }
+            | Self::AllocateAligned { stream, .. }
             | Self::Use { stream, .. }
             | Self::Point { stream, .. }
             | Self::Submit { stream }
@@ -102,6 +105,7 @@ impl Operation {
         match &mut self {
             Self::Allocate { block, .. }
             | Self::AllocateGrowable { block, .. }
+            | Self::AllocateAligned { block, .. }
             | Self::Grow { block, .. }
             | Self::Free { block }
             | Self::Write { block }
@@ -114,7 +118,9 @@ impl Operation {
 
     fn allocates(&self) -> Option<u32> {
         match *self {
-            Self::Allocate { block, .. } | Self::AllocateGrowable { block, .. } => Some(block),
+            Self::Allocate { block, .. }
+            | Self::AllocateGrowable { block, .. }
+            | Self::AllocateAligned { block, .. } => Some(block),
             _ => None,
         }
     }

@@ -115,6 +115,7 @@ fn simpler(operation: Operation) -> Vec<Operation> {
             sizes.map(|bytes| Operation::Allocate { block, bytes, stream }).collect()
         }
         Operation::AllocateGrowable { block, bytes, stream, .. } => vec![Operation::Allocate { block, bytes, stream }],
+        Operation::AllocateAligned { block, bytes, stream, .. } => vec![Operation::Allocate { block, bytes, stream }],
         Operation::Grow { block, bytes } => {
             let sizes = PLAIN_BYTES.into_iter().filter(|&plain| plain < bytes);
             sizes.map(|bytes| Operation::Grow { block, bytes }).collect()

@@ -27,8 +27,11 @@ const OF_POOLS: [(Kind, u64); 3] = [(Kind::SwitchPool, 1), (Kind::Checkpoint, 8)
 /// The kinds of blocks that grow, with their weights: a third of all seeds has them.
 const OF_GROWTH: [(Kind, u64); 2] = [(Kind::AllocateGrowable, 6), (Kind::Grow, 30)];
 
-/// What the draw of these kinds is made from besides the seed.
-const APART: u64 = 0x6772_6f77;
+/// The kind of blocks that are aligned, with its weight: a third of all seeds has it.
+const OF_ALIGNMENT: (Kind, u64) = (Kind::AllocateAligned, 15);
+
+/// What the draws of these kinds are made from besides the seed.
+const APART: [u64; 2] = [0x6772_6f77, 0x616c_6967];
 
 /// The ranges of sizes: the least and the most, in bytes.
 const SHAPES: [(u64, u64); 4] = [(1, 4 << 10), (512, 1 << 20), (1 << 10, 4 << 20), (256 << 10, 24 << 20)];
@@ -47,12 +50,16 @@ pub(super) fn draw(random: &mut Random, faults: bool) -> Mix {
             weights.push((kind, (weight * (1 + random.below(9))).div_ceil(3)));
         }
     }
-    // Drawn apart, so that the other seeds have the programs that they had before there were pools and growth.
+    // Drawn apart, so that the other seeds have the programs that they had before there were pools, growth and
+    // alignments.
     if Random::new(random.clone().bits()).one_in(3) {
         weights.extend(OF_POOLS);
     }
-    if Random::new(random.clone().bits() ^ APART).one_in(3) {
+    if Random::new(random.clone().bits() ^ APART[0]).one_in(3) {
         weights.extend(OF_GROWTH);
+    }
+    if Random::new(random.clone().bits() ^ APART[1]).one_in(3) {
+        weights.push(OF_ALIGNMENT);
     }
     let mut ranges: Vec<_> = SHAPES.into_iter().filter(|_| !random.one_in(3)).collect();
     if ranges.is_empty() {

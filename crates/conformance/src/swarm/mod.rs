@@ -55,6 +55,8 @@ pub struct Tally {
     pub restored: u64,
     /// Blocks that became longer at their place.
     pub grown: u64,
+    /// Buffers that were allocated with an alignment.
+    pub aligned: u64,
     /// Pages that moved to another place.
     pub moved: u64,
     /// Pages that moved behind a device-side wait; [`moved`](Self::moved) includes them.
@@ -69,6 +71,7 @@ impl AddAssign for Tally {
         self.evidence += other.evidence;
         self.restored += other.restored;
         self.grown += other.grown;
+        self.aligned += other.aligned;
         self.moved += other.moved;
         self.moved_behind_wait += other.moved_behind_wait;
     }

@@ -115,6 +115,9 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
             Operation::AllocateGrowable { block, bytes, capacity, stream } => {
                 self.allocate_growable(block, bytes, capacity, stream)?;
             }
+            Operation::AllocateAligned { block, bytes, alignment, stream } => {
+                self.allocate_aligned(block, bytes, alignment, stream)?;
+            }
             Operation::Grow { block, bytes } => self.grow(block, bytes)?,
             Operation::Free { block } => self.take(block).map_or(Ok(()), |block| self.give_back(block))?,
             Operation::Write { block } => {
@@ -186,6 +189,20 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
             Err(Trouble::Refused(Error::Unsupported { .. })) => Ok(()),
             Err(Trouble::Refused(error)) => self.expect_typed(Err(error)),
             Err(objection) => Err(Stop::Fail(format!("{bytes} bytes that grow on {stream}: {objection}"))),
+        }
+    }
+
+    fn allocate_aligned(&mut self, number: u32, bytes: u64, alignment: u64, stream: usize) -> Result<(), Stop> {
+        self.next = number + 1;
+        let streams = self.inside.as_ref().map_or(&self.session.streams, |inside| &inside.streams);
+        match self.session.watched.allocate_aligned(&streams[stream], bytes, alignment) {
+            Ok(tenancy) => {
+                self.tally.aligned += 1;
+                self.enter(number, tenancy, stream);
+                Ok(())
+            }
+            Err(Trouble::Refused(error)) => self.expect_typed(Err(error)),
+            Err(objection) => Err(Stop::Fail(format!("{bytes} bytes at a multiple of {alignment}: {objection}"))),
         }
     }
 

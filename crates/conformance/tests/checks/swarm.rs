@@ -52,7 +52,7 @@ fn two_hundred_seeds() {
         // A swarm with few grants proves nothing.
         assert!(tally.grants > 100 * SEEDS / 4, "{tally:?}");
         assert!(tally.refusals > 0 && tally.failures > 0 && tally.evidence > 1000, "{tally:?}");
-        assert!(tally.grown > SEEDS, "{tally:?}");
+        assert!(tally.grown > SEEDS && tally.aligned > SEEDS, "{tally:?}");
     }
 }
 

@@ -15,6 +15,7 @@ use std::num::NonZeroU64;
 use millpond_backend::Backend;
 use millpond_core::{BlockId, Extent, NoRoom, ShardId, Side};
 
+use crate::aligned::Start;
 use crate::allocator::Allocator;
 use crate::buffer::{Buffer, EMPTY};
 use crate::error::Error;
@@ -74,13 +75,14 @@ impl RawBuffer {
     #[inline]
     fn held(self) -> Held {
         let side = if self.0.get() >> SIDE_SHIFT & 1 == Side::Large as u64 { Side::Large } else { Side::Small };
-        Held { block: BlockId(self.0.get() as u32), side }
+        Held { block: BlockId(self.0.get() as u32), side, start: Start::OF_BLOCK }
     }
 }
 
 impl<B: Backend> Buffer<B> {
     /// Returns the buffer as a number, without freeing it. The block stays handed out until
-    /// [`Allocator::free_raw`].
+    /// [`Allocator::free_raw`]. The number stands for the whole block: what is asked of it does not tell where in the
+    /// block an [aligned](crate::Stream::allocate_aligned) buffer began.
     ///
     /// ```
     /// use millpond::{Allocator, RawBuffer};
@@ -254,7 +256,7 @@ mod tests {
     #[test]
     fn a_number_names_the_lane_the_side_and_the_block() {
         for (shard, side, block) in [(0, Side::Small, 0), (7, Side::Large, 41), (1 << 30, Side::Large, u32::MAX)] {
-            let raw = RawBuffer::new(ShardId(shard), &Held { block: BlockId(block), side });
+            let raw = RawBuffer::new(ShardId(shard), &Held { block: BlockId(block), side, start: Start::OF_BLOCK });
             let held = RawBuffer::from_bits(raw.to_bits()).held();
             assert_eq!((raw.shard(), held.block, held.side), (ShardId(shard), BlockId(block), side));
         }

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod advice;
+mod aligned;
 mod captures;
 mod checkpoints;
 mod configure;

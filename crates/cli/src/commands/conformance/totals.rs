@@ -70,16 +70,19 @@ impl Totals {
             ("evidence", Right),
             ("restored", Right),
             ("grown", Right),
+            ("aligned", Right),
             ("pages moved", Right),
             ("behind waits", Right),
         ]);
         for policy in POLICIES.iter() {
             let Some(Sum { runs, failed, tally }) = self.by_policy.get(policy.variant_name()) else { continue };
-            let Tally { grants, refusals, failures, evidence, restored, grown, moved, moved_behind_wait } = tally;
+            let Tally { grants, refusals, failures, evidence, restored, grown, aligned, moved, moved_behind_wait } =
+                tally;
             let evidence = *evidence as u64;
             let moves = [moved, moved_behind_wait];
-            let numbers =
-                [runs, failed, grants, refusals, failures, &evidence, restored, grown].into_iter().chain(moves);
+            let numbers = [runs, failed, grants, refusals, failures, &evidence, restored, grown, aligned]
+                .into_iter()
+                .chain(moves);
             let cells = numbers.map(u64::to_string);
             table.row(std::iter::once(policy.variant_name().to_owned()).chain(cells).collect());
         }
