@@ -1,7 +1,7 @@
 //! The errors of this backend, with what to do about each.
 
 use ash::vk;
-use millpond_backend::{BackendError, ClassId, Fault};
+use millpond_backend::{BackendError, ClassId, Fault, Shortage};
 use millpond_kit::Misuse;
 #[cfg(feature = "testing")]
 use millpond_kit::testing::Planned;
@@ -117,7 +117,10 @@ pub enum VulkanError {
         class: ClassId,
     },
     /// The request is larger than the largest segment, however much memory is left.
-    #[error("out of memory: {asked} bytes requested in one piece, and the device allows {max}; request several")]
+    #[error(
+        "too large: {asked} bytes requested in one piece, and the device allows {max} (maxMemoryAllocationSize, \
+         maxBufferSize or the heap); request several"
+    )]
     TooLarge {
         /// Bytes of the request.
         asked: u64,
@@ -126,8 +129,9 @@ pub enum VulkanError {
     },
     /// The device allows no more allocations, however small.
     #[error(
-        "out of memory: the device allows {max} allocations at a time, and Millpond has {own} and the \
-         engine {engine}, as far as it has announced them; use larger segments or pages"
+        "out of allocations: the device allows {max} at a time (maxMemoryAllocationCount), and Millpond has {own} and \
+         the engine {engine}, as far as it has announced them; release some, or use larger segments \
+         (large_segment_size_mb) or pages (page_granularity)"
     )]
     TooMany {
         /// `maxMemoryAllocationCount`.
@@ -139,7 +143,10 @@ pub enum VulkanError {
         engine: u64,
     },
     /// Too few addresses are left for the range.
-    #[error("out of addresses: {asked} bytes requested, {free} of {total} free; release ranges first")]
+    #[error(
+        "out of addresses: {asked} bytes of them requested, and {free} of {total} are free (sparseAddressSpaceSize); \
+         release ranges first"
+    )]
     AddressSpace {
         /// Bytes of the request.
         asked: u64,
@@ -147,6 +154,17 @@ pub enum VulkanError {
         free: u64,
         /// Bytes of addresses that the device has for ranges.
         total: u64,
+    },
+    /// The driver has no addresses for a buffer, which takes no memory by itself.
+    #[error(
+        "out of addresses: the driver has none for a buffer of {asked} bytes (`{call}`), though it has not run out of \
+         memory; release segments first, or open the device without bufferDeviceAddress"
+    )]
+    BufferAddresses {
+        /// The call that was refused.
+        call: &'static str,
+        /// Bytes of the buffer.
+        asked: u64,
     },
     /// A Vulkan call failed.
     #[error("{call} failed: {result:?}")]
@@ -215,12 +233,22 @@ impl VulkanError {
 }
 
 impl BackendError for VulkanError {
+    fn shortage(&self) -> Shortage {
+        match self {
+            VulkanError::TooLarge { .. } => Shortage::Piece,
+            VulkanError::TooMany { .. } => Shortage::Allocations,
+            VulkanError::AddressSpace { .. } | VulkanError::BufferAddresses { .. } => Shortage::Addresses,
+            _ => Shortage::Memory,
+        }
+    }
+
     fn fault(&self) -> Fault {
         match self {
             VulkanError::OutOfMemory { .. }
             | VulkanError::TooLarge { .. }
             | VulkanError::TooMany { .. }
-            | VulkanError::AddressSpace { .. } => Fault::OutOfMemory,
+            | VulkanError::AddressSpace { .. }
+            | VulkanError::BufferAddresses { .. } => Fault::OutOfMemory,
             VulkanError::Driver {
                 result: vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_HOST_MEMORY,
                 ..

@@ -1,6 +1,6 @@
 //! The errors that wgpu and this backend report.
 
-use millpond_backend::{BackendError, Fault, Point};
+use millpond_backend::{BackendError, Fault, Point, Shortage};
 use millpond_kit::Misuse;
 #[cfg(feature = "testing")]
 use millpond_kit::testing::Planned;
@@ -121,6 +121,15 @@ pub enum WgpuError {
 }
 
 impl BackendError for WgpuError {
+    fn shortage(&self) -> Shortage {
+        match self {
+            WgpuError::TooLarge { .. } => Shortage::Piece,
+            #[cfg(feature = "vulkan-segments")]
+            WgpuError::Vulkan { source, .. } => source.shortage(),
+            _ => Shortage::Memory,
+        }
+    }
+
     fn fault(&self) -> Fault {
         match self {
             WgpuError::OutOfMemory { .. } | WgpuError::TooLarge { .. } => Fault::OutOfMemory,

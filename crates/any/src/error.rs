@@ -6,7 +6,7 @@ use std::fmt;
 use millpond::conf::ConfError;
 use millpond::typed::ViewError;
 use millpond::{BuildError, Error, ErrorKind, OutOfMemory};
-use millpond_backend::{BackendError, Fault};
+use millpond_backend::{BackendError, Fault, Shortage};
 
 use crate::macros::on;
 
@@ -137,6 +137,10 @@ impl StdError for DriverError {
 impl BackendError for DriverError {
     fn fault(&self) -> Fault {
         on!(self, DriverError(error) => error.fault())
+    }
+
+    fn shortage(&self) -> Shortage {
+        on!(self, DriverError(error) => error.shortage())
     }
 }
 

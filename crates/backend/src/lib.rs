@@ -42,7 +42,7 @@ mod left;
 pub use backend::Backend;
 pub use caps::{Caps, Class, ClassKind, Closing, PageCaps, Reuse};
 pub use ext::{Budget, BudgetInfo, HostMemory, Readback, StreamWait, Transfer, VirtualMemory};
-pub use fault::{BackendError, Fault};
+pub use fault::{BackendError, Fault, Shortage};
 pub use id::{ClassId, Point, StreamId, Tick};
 pub use left::{Left, LeftMapping, LeftPage};
 

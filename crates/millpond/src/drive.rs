@@ -13,6 +13,7 @@ use millpond_core::{
 };
 
 use crate::error::explain::{Explanation, Facts};
+use crate::error::short::Short;
 use crate::error::{Error, OutOfMemory};
 use crate::events::Event;
 use crate::hooks::{self, Appeals};
@@ -256,7 +257,7 @@ impl<B: Backend> State<B> {
         asked: Option<&(ShardId, Want, Asked)>,
     ) -> Result<Ending, Error<B::Error>> {
         let mut running = Running { state: self, plan, ended: false };
-        let (mut failure, mut panic) = (None, None);
+        let (mut failure, mut panic, mut refused) = (None, None, None);
         let mut appeals = None;
         let mut next = running.tell(|coordinator, plan, shards| self.decide(coordinator, plan, asked, shards));
         loop {
@@ -273,13 +274,13 @@ impl<B: Backend> State<B> {
                     None => return failure.map_or(Ok(Ending::Done), Err),
                 },
                 Step::Refuse(report) => {
-                    let refusal = self.refusal(*report, explanation);
+                    let refusal = self.refusal(*report, explanation, refused.as_ref());
                     return Err(Error::OutOfMemory(Box::new(refusal)));
                 }
                 Step::Denied(denied) => return Ok(Ending::Denied(denied)),
                 Step::Appeal(ref report) => {
                     let appeals = appeals.get_or_insert_with(|| Appeals::to(&self.hooks));
-                    let refusal = self.refusal((**report).clone(), explanation);
+                    let refusal = self.refusal((**report).clone(), explanation, refused.as_ref());
                     Performed::ok(if appeals.ask(self, &refusal) { Outcome::Retry } else { Outcome::Done })
                 }
                 Step::Pause { seen } => self.pause(seen),
@@ -287,6 +288,7 @@ impl<B: Backend> State<B> {
             };
             self.sinks.refused(&step, &performed.outcome);
             failure = failure.or(performed.error);
+            refused = performed.refused.or(refused);
             let is_panicking = panic.is_some();
             next = running.tell(|coordinator, plan, shards| {
                 self.learn(coordinator, plan, (&step, performed.outcome, &pages), shards);
@@ -332,9 +334,14 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Returns the error of a refusal.
-    fn refusal(&self, report: Report, explanation: Option<Explanation>) -> OutOfMemory {
-        OutOfMemory::new(self.device, self.class_name(), Facts::of(self.backend.caps()), report, explanation)
+    /// Returns the error of a refusal. `refused` is the driver's last answer that it has not got what was asked for.
+    fn refusal(&self, report: Report, explanation: Option<Explanation>, refused: Option<&B::Error>) -> OutOfMemory {
+        let facts = Facts::of(self.backend.caps());
+        let short = match refused {
+            Some(error) => Short::of(error),
+            None => Short::of_ranges(&report, self.backend.caps()),
+        };
+        OutOfMemory::new(self.device, self.class_name(), facts, (report, short), explanation)
     }
 
     /// Returns the name of the class, unless it is the device's own.
@@ -365,19 +372,26 @@ impl<B: Backend> State<B> {
 struct Performed<E: BackendError> {
     outcome: Outcome,
     error: Option<Error<E>>,
+    /// The driver's error where it has not got what was asked for, which the plan goes on from.
+    refused: Option<E>,
 }
 
 impl<E: BackendError> Performed<E> {
     fn ok(outcome: Outcome) -> Self {
-        Self { outcome, error: None }
+        Self { outcome, error: None, refused: None }
+    }
+
+    /// Creates the result of a step that ends the plan.
+    fn ended(error: Option<Error<E>>) -> Self {
+        Self { outcome: Outcome::Failed, error, refused: None }
     }
 
     /// Creates the result of a failed call. The plan continues with the next attempt after an out-of-memory error;
     /// every other error ends it.
     fn failed(call: &'static str, error: E) -> Self {
         match error.fault() {
-            Fault::OutOfMemory => Self::ok(Outcome::Refused),
-            _ => Self { outcome: Outcome::Failed, error: Some(Error::of_driver(call, error)) },
+            Fault::OutOfMemory => Self { outcome: Outcome::Refused, error: None, refused: Some(error) },
+            _ => Self::ended(Some(Error::of_driver(call, error))),
         }
     }
 }
@@ -411,7 +425,7 @@ impl<B: Backend> State<B> {
         match *step {
             Step::Poll(ref streams) => match self.polled(streams, usize::MAX) {
                 Ok(outcome) => Performed::ok(outcome),
-                Err(error) => Performed { outcome: Outcome::Failed, error: Some(error) },
+                Err(error) => Performed::ended(Some(error)),
             },
             Step::Budget => Performed::ok(Outcome::Left(self.budget_left())),
             Step::Wait(ref points) => self.wait_all(points.clone()),
@@ -478,7 +492,7 @@ impl<B: Backend> State<B> {
     fn wait_all(&self, points: Vec<Point>) -> Performed<B::Error> {
         match self.activity.book_stall(&self.backend, points, |point| self.waited(point)) {
             Ok(reached) => Performed::ok(Outcome::Reached(reached)),
-            Err(error) => Performed { outcome: Outcome::Failed, error: Some(error) },
+            Err(error) => Performed::ended(Some(error)),
         }
     }
 
@@ -493,7 +507,7 @@ impl<B: Backend> State<B> {
                     return Performed::ok(Outcome::Refused);
                 }
                 let error = Some(Error::of_driver("wait_for", error));
-                return Performed { outcome: Outcome::Failed, error };
+                return Performed::ended(error);
             }
         }
         Performed::ok(Outcome::Waits(self.backend.mark(stream)))
@@ -585,8 +599,11 @@ impl<B: Backend> State<B> {
             made.set(done + usize::from(gives_back));
             if let Err((name, error)) = self.page_call(call) {
                 let refused = error.fault() == Fault::OutOfMemory;
-                let error = (!refused).then(|| Error::of_driver(name, error));
-                return Performed { outcome: Outcome::Stopped { done, refused }, error };
+                let outcome = Outcome::Stopped { done, refused };
+                return match refused {
+                    true => Performed { outcome, error: None, refused: Some(error) },
+                    false => Performed { outcome, error: Some(Error::of_driver(name, error)), refused: None },
+                };
             }
         }
         Performed::ok(Outcome::Done)

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use millpond_backend::{BackendError, Fault, Point, StreamId, Tick};
+use millpond_backend::{BackendError, Fault, Point, Shortage, StreamId, Tick};
 use millpond_core::settings::SettingError;
 use millpond_core::{NoRoom, Obstacle, PoolId, Report};
 
@@ -10,10 +10,12 @@ use crate::conf::ConfError;
 use crate::text::format_bytes;
 
 pub(crate) mod explain;
+pub(crate) mod short;
 mod sleep;
 pub(crate) mod view;
 
 use explain::{Explanation, Facts, RECORDED, Waits, beyond_any_policy, waits};
+use short::Short;
 pub use sleep::{PauseError, ResumeError};
 use view::ViewError;
 
@@ -359,6 +361,8 @@ pub struct OutOfMemory {
     facts: Facts,
     report: Report,
     explanation: Explanation,
+    /// What the driver is short of, if it has said so and it is not memory.
+    short: Option<Short>,
 }
 
 impl OutOfMemory {
@@ -366,11 +370,17 @@ impl OutOfMemory {
         device: u32,
         class: Option<String>,
         facts: Facts,
-        report: Report,
+        (report, short): (Report, Option<Short>),
         explanation: Option<Explanation>,
     ) -> Self {
         let explanation = explanation.unwrap_or_else(|| Explanation::of(&report, facts));
-        Self { device, class, facts, report, explanation }
+        Self { device, class, facts, report, explanation, short }
+    }
+
+    /// Returns what there was too little of at the driver's last refusal. It is [`Shortage::Memory`] also where the
+    /// driver was not asked, as the limit left no room.
+    pub fn shortage(&self) -> Shortage {
+        self.short.as_ref().map_or(Shortage::Memory, |short| short.of)
     }
 
     /// Returns which blocks are in the way, and what would have helped and by how much.
@@ -465,6 +475,9 @@ impl OutOfMemory {
                 "\n  Addresses: the driver has no contiguous {bytes} of them to map pages at, so free pieces cannot be \
                  joined. Each stream of each pool takes some: use fewer of them."
             )?;
+        }
+        if let Some(short) = &self.short {
+            write!(f, "\n  {}", short.text)?;
         }
         for (at, holder) in self.explanation.holders.iter().enumerate() {
             let end = if at + 1 == self.explanation.holders.len() { "." } else { "" };
@@ -592,6 +605,10 @@ impl OutOfMemory {
         if self.source_refused() {
             return "free buffers of the pool, or have its source supply more.".into();
         }
+        let short = self.short.as_ref().filter(|_| r.beyond_limit_bytes() == 0);
+        if let Some(short) = short.filter(|short| missing == 0 && short.of == Shortage::Addresses) {
+            return short.advice().into();
+        }
         if missing == 0 {
             return "try again, or free buffers: enough pages are idle, but other threads had them, or there are no \
                     addresses left to map them at."
@@ -619,6 +636,9 @@ impl OutOfMemory {
         if let Some(beyond) = explain::limit_to_raise(r, self.facts) {
             let whose = if r.has_source { "its source" } else { "the device itself" };
             return format!("free buffers, or raise the limit by {}: {whose} may have more.", text(beyond));
+        }
+        if let Some(short) = short {
+            return short.advice().into();
         }
         let unreserved = text(r.total_bytes.saturating_sub(r.reserved_bytes));
         if !self.is_beyond_device() {

@@ -51,7 +51,8 @@ impl SimBuilder {
             "streams are to keep order by submits, and the device closes ticks by itself"
         );
         let fresh = self.keep_contents.then_some(self.fresh);
-        let memory = Memory::new(&self.caps.classes, self.address_space_bytes, self.caps.oversubscribes, fresh);
+        let limits = (self.address_space_bytes, self.max_allocations);
+        let memory = Memory::new(&self.caps.classes, limits, self.caps.oversubscribes, fresh);
         if let Some(bytes) = self.listed_bytes {
             self.caps.classes[0].total_bytes = bytes;
         }

@@ -1,6 +1,6 @@
 //! The errors that the simulated driver reports.
 
-use millpond_backend::{BackendError, Fault, Point};
+use millpond_backend::{BackendError, Fault, Point, Shortage};
 use millpond_kit::Misuse;
 use millpond_kit::testing::Planned;
 use thiserror::Error;
@@ -38,6 +38,12 @@ pub enum SimError {
         free: u64,
         /// Bytes of addresses in total.
         total: u64,
+    },
+    /// The device allows no more allocations, however small.
+    #[error("out of allocations: the device allows {max} at a time, and has as many; release segments or pages first")]
+    TooMany {
+        /// The most that there may be.
+        max: u64,
     },
     /// The addresses of memory that was to be adopted are not free.
     #[error("the {bytes} bytes at {address:#x} overlap a segment, or end above 2^56: adopt memory at other addresses")]
@@ -85,11 +91,21 @@ pub enum SimError {
 }
 
 impl BackendError for SimError {
+    fn shortage(&self) -> Shortage {
+        match self {
+            SimError::TooLarge { .. } => Shortage::Piece,
+            SimError::AddressSpace { .. } => Shortage::Addresses,
+            SimError::TooMany { .. } => Shortage::Allocations,
+            _ => Shortage::Memory,
+        }
+    }
+
     fn fault(&self) -> Fault {
         match self {
-            SimError::OutOfMemory { .. } | SimError::TooLarge { .. } | SimError::AddressSpace { .. } => {
-                Fault::OutOfMemory
-            }
+            SimError::OutOfMemory { .. }
+            | SimError::TooLarge { .. }
+            | SimError::AddressSpace { .. }
+            | SimError::TooMany { .. } => Fault::OutOfMemory,
             SimError::Lost => Fault::Lost,
             SimError::Planned(planned) => planned.fault,
             SimError::Misuse(misuse) => misuse.fault(),

@@ -17,6 +17,7 @@ const H200_BYTES: u64 = 150_109_880_320;
 pub struct SimBuilder {
     pub(crate) caps: Caps,
     pub(crate) address_space_bytes: u64,
+    pub(crate) max_allocations: u64,
     pub(crate) fresh: u8,
     pub(crate) completion: Completion,
     pub(crate) order: StreamOrder,
@@ -40,6 +41,7 @@ impl SimBuilder {
         SimBuilder {
             caps,
             address_space_bytes: 1 << 47,
+            max_allocations: u64::MAX,
             fresh: 0,
             completion: Completion::Immediate,
             order: StreamOrder::Always,
@@ -83,6 +85,13 @@ impl SimBuilder {
     /// Sets the bytes of addresses that live ranges may take together. The default is 2^47.
     pub fn address_space_bytes(mut self, bytes: u64) -> SimBuilder {
         self.address_space_bytes = bytes;
+        self
+    }
+
+    /// Sets how many segments and pages there may be at a time, as Vulkan's `maxMemoryAllocationCount` does. By default
+    /// only the memory limits them.
+    pub fn max_allocations(mut self, count: u64) -> SimBuilder {
+        self.max_allocations = count;
         self
     }
 

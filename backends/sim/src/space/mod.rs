@@ -50,6 +50,8 @@ pub(crate) struct Space {
     pub(crate) others: u64,
     /// Whether memory is granted although other processes hold it.
     oversubscribes: bool,
+    /// The most pieces of physical memory that there may be.
+    max_allocations: u64,
     /// The value of every byte of new device memory; `None` if its contents are not kept.
     fresh: Option<u8>,
     /// Bytes of addresses that ranges may take in total, and bytes that they have taken.
@@ -105,7 +107,7 @@ pub(crate) struct Piece {
 impl Memory {
     pub(crate) fn new(
         classes: &[millpond_backend::Class],
-        range_total: u64,
+        (range_total, max_allocations): (u64, u64),
         oversubscribes: bool,
         fresh: Option<u8>,
     ) -> Memory {
@@ -116,6 +118,7 @@ impl Memory {
             used: vec![0; classes.len()],
             others: 0,
             oversubscribes,
+            max_allocations,
             fresh,
             range_total,
             range_used: 0,
@@ -174,6 +177,9 @@ impl Space {
         let free = if self.oversubscribes { self.total[index] - self.used[index] } else { self.free(class) };
         if bytes > free {
             return Err(SimError::OutOfMemory { asked: bytes, free, total: self.total(class) });
+        }
+        if self.physical.len() as u64 >= self.max_allocations {
+            return Err(SimError::TooMany { max: self.max_allocations });
         }
         self.used[usize::from(class.0)] += bytes;
         let store = match self.kinds[usize::from(class.0)] {

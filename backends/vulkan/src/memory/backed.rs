@@ -106,15 +106,22 @@ impl Allocations {
         }
     }
 
+    /// Returns the error of a call that takes no memory of the device, and gives a buffer its addresses.
+    fn without_addresses(&self, class: ClassId, asked: u64, call: &'static str, result: vk::Result) -> VulkanError {
+        match result {
+            vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_INVALID_OPAQUE_CAPTURE_ADDRESS => {
+                VulkanError::BufferAddresses { call, asked }
+            }
+            _ => self.short(class, asked, call)(result),
+        }
+    }
+
     /// Creates a buffer of a class with memory of its own, if the device allows one more allocation.
     pub(crate) fn create(&self, class: ClassId, facts: ClassFacts, bytes: u64) -> Result<Backed, VulkanError> {
         let info = buffer_info(&self.driver.families).size(bytes).usage(facts.usage);
         // SAFETY: the families belong to the device, each once, and `classes` has made a buffer of these usages before.
-        let buffer = unsafe { self.driver.raw.create_buffer(&info, None) }.map_err(self.short(
-            class,
-            bytes,
-            "vkCreateBuffer",
-        ))?;
+        let buffer = unsafe { self.driver.raw.create_buffer(&info, None) }
+            .map_err(|result| self.without_addresses(class, bytes, "vkCreateBuffer", result))?;
         let backed = self.back(class, facts, bytes, buffer);
         if backed.is_err() {
             // SAFETY: no other code has the buffer.
@@ -143,11 +150,8 @@ impl Allocations {
         (buffer, memory): (vk::Buffer, vk::DeviceMemory),
     ) -> Result<Option<HostPointer>, VulkanError> {
         // SAFETY: the memory is of a type and a size that the buffer requires, and nothing else is in it.
-        unsafe { self.driver.raw.bind_buffer_memory(buffer, memory, 0) }.map_err(self.short(
-            class,
-            bytes,
-            "vkBindBufferMemory",
-        ))?;
+        unsafe { self.driver.raw.bind_buffer_memory(buffer, memory, 0) }
+            .map_err(|result| self.without_addresses(class, bytes, "vkBindBufferMemory", result))?;
         if !facts.is_mapped {
             return Ok(None);
         }

@@ -1,10 +1,10 @@
 //! Memory that is short, whatever the driver calls it: what is cached goes back and the request is made again, and an
 //! error that is left says how much was asked for.
 
-use millpond::{Allocator, Error};
-use millpond_backend::{Backend, BackendError, ClassId, Fault, VirtualMemory};
-use millpond_vulkan::VulkanError;
+use millpond::{Allocator, Buffer, Error};
+use millpond_backend::{Backend, BackendError, ClassId, Fault, Shortage, VirtualMemory};
 use millpond_vulkan::ash::vk;
+use millpond_vulkan::{Vulkan, VulkanError};
 
 use crate::lab::Lab;
 use crate::recorder::{Call, Facts, Recorder, Setup};
@@ -58,6 +58,9 @@ fn each_call_of_a_request_may_be_short() {
             assert_eq!(error.fault(), Fault::OutOfMemory, "{call}, {code:?}: {error}");
             match error {
                 VulkanError::TooMany { .. } => assert_eq!(code, vk::Result::ERROR_TOO_MANY_OBJECTS),
+                VulkanError::BufferAddresses { call: "vkCreateBuffer", asked } => {
+                    assert!(code == SHORT[0] && asked == 1 << 20);
+                }
                 VulkanError::OutOfMemory { asked, class } => assert!(asked >= 1 << 20 && class == upload),
                 other => panic!("{call}, {code:?}: {other}"),
             }
@@ -129,6 +132,79 @@ fn allocations_are_counted_with_those_of_the_engine() {
     held.push(take().unwrap());
     // SAFETY: as above.
     held.drain(..).for_each(|segment| unsafe { device.release(segment) });
+}
+
+/// The error of the allocator names what is short, and its advice helps.
+#[test]
+fn an_allocator_says_what_is_short_if_it_is_not_memory() {
+    let Some(lab) = Lab::open() else { return };
+    let facts = Facts { max_allocations: Some(4), ..Facts::default() };
+    let device = Recorder::with(&lab, Setup { facts, ..Setup::default() }).unwrap();
+    let opened = |conf: &str| {
+        let allocator = Allocator::builder((*device).clone()).conf(conf).build().unwrap();
+        let stream = allocator.create_stream().unwrap();
+        (allocator, stream)
+    };
+    let (allocator, stream) = opened("policy:classic");
+    // A stream's staging is no allocation of the device's until it transfers.
+    let mut held: Vec<_> = (0..4).map(|_| stream.allocate(12 << 20).unwrap()).collect();
+    let text = refused(stream.allocate(12 << 20), Shortage::Allocations);
+    assert!(text.contains("maxMemoryAllocationCount") && text.contains("empty_cache"), "{text}");
+    held.pop();
+    stream.submit().unwrap();
+    allocator.empty_cache().unwrap();
+    drop((stream.allocate(16 << 20).unwrap(), held));
+    drop((stream, allocator));
+
+    let (_allocator, stream) = opened("policy:classic,large_segment_size_mb:64");
+    let small: Vec<_> = (0..24).map(|_| stream.allocate(9 << 20).unwrap()).collect();
+    drop((small, stream, _allocator));
+
+    let (allocator, stream) = opened("policy:classic");
+    for call in ["vkCreateBuffer", "vkBindBufferMemory"] {
+        device.fail(call, u32::MAX, SHORT[0]);
+        let text = refused(stream.allocate(12 << 20), Shortage::Addresses);
+        assert!(text.contains("bufferDeviceAddress") && text.contains(call), "{text}");
+        device.fail(call, 0, SHORT[0]);
+    }
+    drop((stream.allocate(12 << 20).unwrap(), stream, allocator));
+}
+
+/// Returns the text of an out-of-memory error, which says that this is short.
+fn refused(result: Result<Buffer<Vulkan>, Error<VulkanError>>, short: Shortage) -> String {
+    let error = result.unwrap_err();
+    let told = error.out_of_memory().unwrap_or_else(|| panic!("{error}"));
+    assert_eq!(told.shortage(), short, "{told}");
+    told.to_string()
+}
+
+/// A sparse address space is full while there is memory.
+#[test]
+fn a_full_sparse_space_is_named() {
+    let Some(lab) = Lab::open() else { return };
+    if lab.caps().pages.is_none() {
+        return;
+    }
+    let allocator = Allocator::builder((*lab).clone()).conf("policy:paged").build().unwrap();
+    let stream = allocator.create_stream().unwrap();
+    let (total, longest) = (lab.caps().pages.unwrap().address_bytes, lab.caps().classes[0].max_segment_bytes);
+    let capacity = longest.min(total / 3);
+    let mut held = Vec::new();
+    let text = loop {
+        match stream.allocate_growable(1 << 20, capacity) {
+            Ok(buffer) => held.push(buffer),
+            error => break refused(error, Shortage::Addresses),
+        }
+        // Drivers with more addresses than this are not filled up.
+        if held.len() > 64 {
+            return;
+        }
+    };
+    assert!(text.contains("sparseAddressSpaceSize") || text.contains("vkCreateBuffer"), "{text}");
+    held.clear();
+    stream.submit().unwrap();
+    allocator.empty_cache().unwrap();
+    drop(stream.allocate_growable(1 << 20, capacity).unwrap());
 }
 
 /// A request for more than the heap has would be invalid.

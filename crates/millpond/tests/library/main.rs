@@ -27,6 +27,7 @@ mod reuse;
 mod scopes;
 mod scrubbing;
 mod settings;
+mod shortages;
 mod snapshot;
 mod streams;
 mod transfers;

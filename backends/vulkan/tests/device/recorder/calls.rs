@@ -93,6 +93,7 @@ pub(crate) enum Call {
         buffer: vk::Buffer,
         flags: vk::MemoryAllocateFlags,
     },
+    BindBuffer(vk::Buffer, vk::DeviceMemory),
     Map(vk::DeviceMemory),
     Free(vk::DeviceMemory),
     CreateSemaphore(vk::Semaphore),

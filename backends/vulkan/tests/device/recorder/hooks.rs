@@ -19,6 +19,7 @@ pub(super) struct Real {
     create_buffer: vk::PFN_vkCreateBuffer,
     destroy_buffer: vk::PFN_vkDestroyBuffer,
     allocate: vk::PFN_vkAllocateMemory,
+    bind_buffer: vk::PFN_vkBindBufferMemory,
     map: vk::PFN_vkMapMemory,
     free: vk::PFN_vkFreeMemory,
     create_pool: vk::PFN_vkCreateCommandPool,
@@ -57,6 +58,7 @@ pub(super) fn find_real(lab: &Lab) {
         create_buffer: one.create_buffer,
         destroy_buffer: one.destroy_buffer,
         allocate: one.allocate_memory,
+        bind_buffer: one.bind_buffer_memory,
         map: one.map_memory,
         free: one.free_memory,
         create_pool: one.create_command_pool,
@@ -81,6 +83,7 @@ pub(super) fn named(name: &CStr) -> Option<*const c_void> {
         b"vkCreateBuffer" => create_buffer as *const c_void,
         b"vkDestroyBuffer" => destroy_buffer as *const c_void,
         b"vkAllocateMemory" => allocate as *const c_void,
+        b"vkBindBufferMemory" => bind_buffer as *const c_void,
         b"vkMapMemory" => map as *const c_void,
         b"vkFreeMemory" => free as *const c_void,
         b"vkCreateCommandPool" => create_pool as *const c_void,
@@ -184,6 +187,23 @@ unsafe extern "system" fn allocate(
         let (buffer, flags) = (dedicated.map(|it| it.buffer), flags.map(|it| it.flags));
         let (buffer, flags) = (buffer.unwrap_or_default(), flags.unwrap_or_default());
         note(Call::Allocate { memory, bytes, buffer, flags });
+    }
+    result
+}
+
+unsafe extern "system" fn bind_buffer(
+    device: vk::Device,
+    buffer: vk::Buffer,
+    memory: vk::DeviceMemory,
+    offset: u64,
+) -> vk::Result {
+    if let Some(refused) = refusal("vkBindBufferMemory") {
+        return refused;
+    }
+    // SAFETY: the arguments are the caller's, unchanged.
+    let result = unsafe { (real().bind_buffer)(device, buffer, memory, offset) };
+    if result == vk::Result::SUCCESS {
+        note(Call::BindBuffer(buffer, memory));
     }
     result
 }

@@ -58,8 +58,8 @@ struct Rules {
     /// The newest bind, and the newest that each queue has waited for.
     bind: Option<Done>,
     waited: BTreeMap<vk::Queue, u64>,
-    /// The buffer of each dedicated memory, and buffers that the host sees.
-    dedicated: BTreeMap<vk::DeviceMemory, vk::Buffer>,
+    /// The buffer that is bound to each memory, and buffers that the host sees.
+    bound: BTreeMap<vk::DeviceMemory, vk::Buffer>,
     seen_by_host: BTreeSet<vk::Buffer>,
 }
 
@@ -78,11 +78,9 @@ impl Rules {
                 self.seen_by_host.remove(buffer);
             }
             Call::DestroyBuffer(buffer) => self.destroy(*buffer),
-            Call::Allocate { memory, buffer, .. } => {
-                self.touched.remove(memory);
-                self.dedicated.insert(*memory, *buffer);
-            }
-            Call::Map(memory) => self.seen_by_host.extend(self.dedicated.get(memory)),
+            Call::Allocate { memory, .. } => _ = self.touched.remove(memory),
+            Call::BindBuffer(buffer, memory) => _ = self.bound.insert(*memory, *buffer),
+            Call::Map(memory) => self.seen_by_host.extend(self.bound.get(memory)),
             Call::Free(memory) => self.free(*memory),
             Call::CreateSemaphore(semaphore) => {
                 self.own.insert(*semaphore);
