@@ -46,6 +46,11 @@ impl<Segment, Page> Leavings<Segment, Page> {
         parts.into_iter().filter_map(|left| self.put(&mut waiting, left, &reached)).collect()
     }
 
+    /// Returns the streams that parts wait for.
+    pub fn streams(&self) -> Vec<StreamId> {
+        if self.is_empty() { Vec::new() } else { self.waiting.lock().keys().copied().collect() }
+    }
+
     /// Returns all parts whose points are reached. Looks at every part.
     pub fn all_due(&self, reached: impl Fn(StreamId) -> Tick) -> Vec<Left<Segment, Page>> {
         if self.is_empty() {
@@ -114,7 +119,8 @@ mod tests {
         assert!(leavings.keep(left(2, &[(1, 7)]), at([4, 6])).is_none());
         assert_eq!(numbers(leavings.all_due(at([4, 7]))), [2]);
         assert!(!leavings.is_empty());
+        assert_eq!(leavings.streams(), [StreamId(0)]);
         assert_eq!(numbers(leavings.all_due(at([5, 7]))), [1]);
-        assert!(leavings.is_empty());
+        assert!(leavings.is_empty() && leavings.streams().is_empty());
     }
 }

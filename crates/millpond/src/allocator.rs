@@ -19,8 +19,9 @@ use crate::sync::Arc;
 /// Several allocators, of one device or of several, are independent of each other. When the last handle and the last
 /// buffer are dropped, all memory is returned to the driver, once the device is done with it. Where the application's
 /// submit closes ticks, recorded work that was not submitted may still touch memory. The device keeps that memory until
-/// the work is done. It finishes what it recorded itself, where it can. On Vulkan the application may have recorded
-/// work with a raw handle or an address of the memory, so the memory waits for the next submit of its stream.
+/// the work is done. It finishes what it recorded itself, where it can: on Vulkan the memory is back when the drop
+/// returns. Where an engine submits around the device, it may have recorded work with a raw handle or an address of the
+/// memory, so the memory waits for the next submit of its stream, or until the device is told to give it back.
 ///
 /// ```
 /// use millpond::Allocator;

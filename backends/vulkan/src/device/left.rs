@@ -1,6 +1,8 @@
 //! What dropped allocators leave, until no work may touch it.
 
-use millpond_backend::{Left, Point, StreamId, Tick};
+use std::collections::BTreeSet;
+
+use millpond_backend::{Backend, Left, Point, StreamId, Tick};
 
 use super::Vulkan;
 use crate::error::VulkanError;
@@ -10,12 +12,13 @@ use crate::pages::Page;
 impl Vulkan {
     /// Implements `leave`.
     ///
-    /// Work that only this backend has recorded is known: it is passed to the driver and waited for, and then all of
-    /// the memory goes back at once. Commands of the application's own are not known. They may use what was shown to
+    /// Work that this backend has recorded is known: it is passed to the driver and waited for, and then all of the
+    /// memory goes back at once. Where an engine submits, its commands are not known. They may use what was shown to
     /// it, and are covered by the open tick of their stream: memory that was shown waits for the submit that closes it.
     pub(super) fn take_left(&self, mut left: Left<Segment, Page>) {
-        let is_shown = left.is_addressed || left.segments.iter().chain(&left.ranges).any(Segment::is_shown);
-        if !is_shown {
+        let is_shown = || left.is_addressed || left.segments.iter().chain(&left.ranges).any(Segment::is_shown);
+        let submits_around = self.device.memory.caps.needs_barrier;
+        if !(submits_around && is_shown()) {
             left.points.iter_mut().for_each(|point| point.tick = self.finish_recorded(*point));
         }
         for &point in &left.points {
@@ -25,6 +28,28 @@ impl Vulkan {
         if let Some(due) = self.device.leavings.keep(left, |stream| self.known(stream)) {
             self.give_back(due);
         }
+    }
+
+    /// Has the memory of dropped allocators go back: submits what is open on the streams that used it, and waits for
+    /// that. An engine that submits by itself ([`engine_submits`](crate::VulkanBuilder::engine_submits)) calls this
+    /// where it submits no more on those streams; elsewhere, nothing waits for it. Costs nothing if nothing was left.
+    ///
+    /// Call it once all command buffers that use memory of dropped allocators were submitted: their memory is gone
+    /// afterwards. It may be called while other allocators are in use.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errors. What was not released stays with the device, and may be released by a later call.
+    pub fn release_left(&self) -> Result<(), VulkanError> {
+        let mut submitted = BTreeSet::new();
+        // What has waited for one stream may wait for another next.
+        while let Some(stream) = self.device.leavings.streams().into_iter().find(|stream| submitted.insert(*stream)) {
+            let tick = Backend::submit(self, stream)?;
+            self.device.time.wait(Point { stream, tick })?;
+            self.give_back_of(stream);
+        }
+        self.give_back_due();
+        self.flush_binds()
     }
 
     /// Waits for what was recorded on a stream through this backend. Returns the newest tick at which anything may

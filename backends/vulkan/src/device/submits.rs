@@ -29,7 +29,9 @@ impl Vulkan {
     /// # Safety
     ///
     /// The command buffers are ended, for the stream's queue family, and stay as they are until the tick is reached.
-    /// The semaphores belong to this device and live as long. Values that are signalled rise.
+    /// The allocators whose memory they use have not been dropped, unless the device was opened with
+    /// [`engine_submits`](crate::VulkanBuilder::engine_submits). The semaphores belong to this device and live as long.
+    /// Values that are signalled rise.
     pub unsafe fn submit_with(&self, stream: StreamId, submission: &Submission<'_>) -> Result<Tick, VulkanError> {
         let lane = self.device.streams.lane(stream);
         for &point in submission.after {

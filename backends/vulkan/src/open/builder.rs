@@ -98,8 +98,9 @@ impl VulkanBuilder {
 
     /// Sets whether other code submits work that touches memory of this device, without going through the device. The
     /// device then reports that reuse in order needs a barrier
-    /// ([`Vulkan::reuse_barrier`](crate::Vulkan::reuse_barrier)). Off by default: every submit goes through the device,
-    /// which places the barriers.
+    /// ([`Vulkan::reuse_barrier`](crate::Vulkan::reuse_barrier)), and keeps the memory of a dropped allocator until
+    /// that code has submitted ([`Vulkan::release_left`](crate::Vulkan::release_left)). Off by default: every submit
+    /// goes through the device, which places the barriers.
     pub fn engine_submits(mut self, engine_submits: bool) -> VulkanBuilder {
         self.settings.engine_submits = engine_submits;
         self
