@@ -49,7 +49,7 @@ pub use ash;
 pub use budget::HeapBudget;
 pub use device::Vulkan;
 pub use error::VulkanError;
-pub use memory::Segment;
+pub use memory::{Segment, SegmentMemory};
 #[cfg(feature = "testing")]
 pub use millpond_kit::testing::Planned;
 pub use millpond_kit::{Misuse, Named, Remedy, Role};

@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 
 use ash::vk;
 
+use millpond_backend::ClassId;
 use millpond_kit::Leavings;
 
 use crate::memory::{Memory, Segment};
@@ -56,6 +57,19 @@ impl Drop for Device {
 }
 
 impl Vulkan {
+    /// The class of device memory that images may be bound to. Its memory is not dedicated to the segment's buffer, and
+    /// of a type that serves images where one serves both. An allocator of this class has the policy `classic`.
+    pub const IMAGE: ClassId = crate::memory::IMAGE;
+
+    /// Returns the requirements that a block has to meet which an image, or another resource of yours, is bound to:
+    /// size and alignment are raised to multiples of `bufferImageGranularity`. So the image shares no such unit of
+    /// memory with a neighbour, whatever that is used for. Costs nothing.
+    pub fn apart(&self, requirements: vk::MemoryRequirements) -> vk::MemoryRequirements {
+        let unit = self.device.driver.probe.properties.limits.buffer_image_granularity.max(1);
+        let alignment = requirements.alignment.max(unit);
+        vk::MemoryRequirements { size: requirements.size.next_multiple_of(unit), alignment, ..requirements }
+    }
+
     /// Returns the loader.
     pub fn entry(&self) -> &ash::Entry {
         &self.device.driver.instance.entry

@@ -14,7 +14,9 @@ use crate::open::{Driver, HostPointer};
 /// A buffer with memory of its own, and the means to destroy both.
 pub(crate) struct Backed {
     pub(crate) buffer: vk::Buffer,
-    memory: vk::DeviceMemory,
+    pub(crate) memory: vk::DeviceMemory,
+    /// What the driver requires of the buffer's memory.
+    pub(crate) requirements: vk::MemoryRequirements,
     /// The beginning of the memory, where the host sees it.
     pub(crate) mapped: Option<HostPointer>,
     /// The bytes that were asked for; the memory may be larger.
@@ -66,7 +68,7 @@ impl Allocations {
         if self.driver.enabled.buffer_device_address {
             info = info.push_next(&mut flags);
         }
-        if let Some(buffer) = buffer {
+        if let Some(buffer) = buffer.filter(|_| facts.is_dedicated) {
             alone = alone.buffer(buffer);
             info = info.push_next(&mut alone);
         }
@@ -139,7 +141,7 @@ impl Allocations {
             // SAFETY: the memory is new, and the buffer, which is destroyed next, is used by nothing.
             unsafe { self.free(memory) };
         })?;
-        Ok(Backed { buffer, memory, mapped, bytes, class })
+        Ok(Backed { buffer, memory, requirements: needed, mapped, bytes, class })
     }
 
     fn bind_and_map(

@@ -20,7 +20,11 @@ const CLASSES: [(&str, ClassKind, Location); COUNT] = [
     ("device", ClassKind::Device, Location::Device),
     ("upload", ClassKind::Host, Location::Upload),
     ("readback", ClassKind::Host, Location::Readback),
+    ("image", ClassKind::Device, Location::Device),
 ];
+
+/// The class of device memory that images may be bound to.
+pub(crate) const IMAGE: ClassId = ClassId(3);
 
 /// The class of host memory that the device writes and the host reads.
 pub(crate) const READBACK: ClassId = ClassId(2);
@@ -37,6 +41,8 @@ pub(crate) struct ClassFacts {
     pub(crate) memory_type: u32,
     /// The most bytes of one allocation: no more than the heap has.
     pub(crate) max_memory_bytes: u64,
+    /// Whether memory is for its buffer alone, as Vulkan calls it. Nothing else may be bound to it then.
+    pub(crate) is_dedicated: bool,
     /// Whether segments are mapped: the host sees memory of this type, and agrees with the device without flushes.
     pub(crate) is_mapped: bool,
 }
@@ -48,6 +54,27 @@ pub(crate) fn buffer_info(families: &[u32]) -> vk::BufferCreateInfo<'_> {
         [] | [_] => info.sharing_mode(vk::SharingMode::EXCLUSIVE),
         _ => info.sharing_mode(vk::SharingMode::CONCURRENT).queue_family_indices(families),
     }
+}
+
+/// Returns the memory types of plain color images. They are the same for all formats, usages and ways of sharing,
+/// except for transient images.
+fn image_types(device: &ash::Device) -> Result<u32, VulkanError> {
+    let info = vk::ImageCreateInfo::default()
+        .image_type(vk::ImageType::TYPE_2D)
+        .format(vk::Format::R8G8B8A8_UNORM)
+        .extent(vk::Extent3D { width: 256, height: 256, depth: 1 })
+        .mip_levels(1)
+        .array_layers(1)
+        .samples(vk::SampleCountFlags::TYPE_1)
+        .tiling(vk::ImageTiling::OPTIMAL)
+        .usage(vk::ImageUsageFlags::SAMPLED | vk::ImageUsageFlags::TRANSFER_SRC | vk::ImageUsageFlags::TRANSFER_DST);
+    // SAFETY: every device supports such images of this format.
+    let image = unsafe { device.create_image(&info, None) }.map_err(VulkanError::driver("vkCreateImage"))?;
+    // SAFETY: the image was just created.
+    let requirements = unsafe { device.get_image_memory_requirements(image) };
+    // SAFETY: no other code has the image.
+    unsafe { device.destroy_image(image, None) };
+    Ok(requirements.memory_type_bits)
 }
 
 /// Chooses memory types and builds the table of classes.
@@ -66,7 +93,11 @@ pub(crate) fn classes(
         }
         let requirements = requirements(device, families, usage)?;
         let class = ClassId(index as u16);
-        let Some(memory_type) = choose(&probe.memory, requirements.memory_type_bits, location) else {
+        let bits = requirements.memory_type_bits;
+        // Where no memory serves both buffers and images, the class is there all the same, and of no use for images.
+        let both = if class == IMAGE { bits & image_types(device)? } else { bits };
+        let chosen = choose(&probe.memory, both, location).or_else(|| choose(&probe.memory, bits, location));
+        let Some(memory_type) = chosen else {
             let location = if kind == ClassKind::Device { "device local" } else { "host visible and coherent" };
             return Err(VulkanError::NoMemoryType { class, location, usage });
         };
@@ -79,10 +110,11 @@ pub(crate) fn classes(
             .max(limits.min_texel_buffer_offset_alignment);
         let total_bytes = probe.memory.memory_heaps[heap as usize].size;
         let max_memory_bytes = probe.max_allocation_bytes.min(total_bytes);
-        let class = Class::new(kind, name, total_bytes).with_alignment(alignment);
-        classes.push(class.with_max_segment_bytes(max_memory_bytes.min(probe.max_buffer_bytes)));
+        let facts_of = Class::new(kind, name, total_bytes).with_alignment(alignment);
+        classes.push(facts_of.with_max_segment_bytes(max_memory_bytes.min(probe.max_buffer_bytes)));
         let is_mapped = property_flags.contains(HOST);
-        facts.push(ClassFacts { usage, memory_type, max_memory_bytes, is_mapped });
+        let is_dedicated = class == ClassId::DEVICE;
+        facts.push(ClassFacts { usage, memory_type, max_memory_bytes, is_dedicated, is_mapped });
     }
     Ok((classes, facts))
 }
@@ -161,13 +193,13 @@ mod tests {
     fn a_discrete_device_keeps_its_own_memory_for_itself() {
         let types =
             [(HOST | Flags::DEVICE_LOCAL, 2), (Flags::DEVICE_LOCAL, 0), (HOST, 1), (HOST | Flags::HOST_CACHED, 1)];
-        assert_eq!(all(&memory(&[16, 32, 1], &types)), [Some(1), Some(0), Some(3)]);
+        assert_eq!(all(&memory(&[16, 32, 1], &types)), [Some(1), Some(0), Some(3), Some(1)]);
     }
 
     #[test]
     fn where_all_device_memory_is_visible_a_plain_type_of_the_same_heap_wins() {
         let types = [(HOST | Flags::DEVICE_LOCAL, 0), (Flags::DEVICE_LOCAL, 0), (HOST | Flags::HOST_CACHED, 1)];
-        assert_eq!(all(&memory(&[16, 32], &types)), [Some(1), Some(0), Some(2)]);
+        assert_eq!(all(&memory(&[16, 32], &types)), [Some(1), Some(0), Some(2), Some(1)]);
     }
 
     #[test]

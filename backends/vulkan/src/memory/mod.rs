@@ -8,6 +8,6 @@ mod segment;
 mod space;
 
 pub(crate) use backed::reclaiming;
-pub(crate) use classes::{ClassFacts, READBACK, buffer_info};
-pub use segment::Segment;
+pub(crate) use classes::{ClassFacts, IMAGE, READBACK, buffer_info};
+pub use segment::{Segment, SegmentMemory};
 pub(crate) use space::Memory;

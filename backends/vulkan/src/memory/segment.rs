@@ -25,6 +25,8 @@ pub struct Segment {
     pub(crate) bytes: u64,
     pub(crate) class: ClassId,
     pub(crate) memory_type: u32,
+    /// What it is bound to, unless it is a range.
+    pub(crate) memory: Option<SegmentMemory>,
     pub(crate) address: Option<u64>,
     pub(crate) mapped: Option<HostPointer>,
     pub(crate) limits: DescriptorLimits,
@@ -32,17 +34,53 @@ pub struct Segment {
     pub(crate) shown: AtomicBool,
 }
 
+/// The memory behind a segment, from [`Segment::memory`].
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct SegmentMemory {
+    /// The memory. It belongs to the device, which frees it with the segment.
+    pub memory: vk::DeviceMemory,
+    /// The offset in it at which the segment's buffer is bound, in bytes. A block is at this plus `Buffer::offset`.
+    pub offset: u64,
+    /// The index of its memory type. What is bound to it needs this bit in its `memoryTypeBits`.
+    pub memory_type: u32,
+    /// What the driver requires of the memory of the segment's buffer: its size is that of the allocation.
+    pub requirements: vk::MemoryRequirements,
+    /// Whether it was allocated for its buffer alone (`VkMemoryDedicatedAllocateInfo`), so that nothing else may be
+    /// bound to it: in class 0 only.
+    pub is_dedicated: bool,
+}
+
 impl Segment {
+    /// Returns the memory that the segment's buffer is bound to; `None` for a range, whose pages are memory each
+    /// ([`Page::memory`](crate::Page::memory)) and may move. Costs nothing.
+    ///
+    /// Images and buffers of your own may be bound to memory of the class [`Vulkan::IMAGE`](crate::Vulkan::IMAGE), and
+    /// buffers to that of the host's classes, into blocks that `Stream::allocate_aligned` returns. A block of an
+    /// allocator stays at its place in the memory until it is dropped. Like [`buffer`](Segment::buffer), this counts as
+    /// having shown the segment to code outside.
+    pub fn memory(&self) -> Option<SegmentMemory> {
+        let memory = self.memory?;
+        self.show();
+        Some(memory)
+    }
+
     /// Returns the buffer. Bytes 0 to [`bytes`](Segment::bytes) of it are the segment.
     ///
-    /// When an allocator is dropped, its memory goes back at once if no buffer was returned here. If one was, commands
-    /// may have been recorded that use it, and the memory goes back with the next submit of the streams that used it.
+    /// Commands of your own that use it are submitted before the last handle of the allocator is dropped, unless the
+    /// device was opened with [`engine_submits`](crate::VulkanBuilder::engine_submits). There the memory of a dropped
+    /// allocator whose buffer was returned here goes back with the next submit of the streams that used it.
     pub fn buffer(&self) -> vk::Buffer {
+        self.show();
+        self.buffer
+    }
+
+    /// Notes that code outside of this backend has a handle.
+    fn show(&self) {
         // Mostly it is noted already. A write would take the cache line from other threads.
         if !self.is_shown() {
             self.shown.store(true, Ordering::Relaxed);
         }
-        self.buffer
     }
 
     /// Returns whether code outside of this backend has the buffer's handle, so that commands may use the buffer which

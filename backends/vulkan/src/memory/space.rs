@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::backed::{Allocations, Backed, reclaiming};
 use super::classes::{ClassFacts, classes};
 use super::descriptor::DescriptorLimits;
-use super::segment::Segment;
+use super::segment::{Segment, SegmentMemory};
 use crate::error::VulkanError;
 use crate::open::{Driver, MappedBuffer, Settings};
 
@@ -87,13 +87,16 @@ impl Memory {
         self.driver.enter("vkAllocateMemory")?;
         let backed = self.create_backed(class, bytes, reclaim)?;
         let id = self.next_id();
+        let ClassFacts { memory_type, is_dedicated, .. } = *self.facts(class);
+        let (memory, requirements) = (backed.memory, backed.requirements);
         let segment = Segment {
             device: self.driver.id,
             id,
             buffer: backed.buffer,
             bytes,
             class,
-            memory_type: self.facts(class).memory_type,
+            memory_type,
+            memory: Some(SegmentMemory { memory, offset: 0, memory_type, requirements, is_dedicated }),
             address: self.buffer_address(backed.buffer),
             mapped: backed.mapped,
             limits: self.limits,

@@ -112,7 +112,7 @@ impl VulkanBuilder {
     ///
     /// # Panics
     ///
-    /// If there is no such class: a Vulkan device has 3.
+    /// If there is no such class: a Vulkan device has 4.
     pub fn usage(mut self, class: ClassId, usage: vk::BufferUsageFlags) -> VulkanBuilder {
         assert!(usize::from(class.0) < COUNT, "class {} asked of a device that has {COUNT}", class.0);
         self.settings.usages[usize::from(class.0)] = usage;

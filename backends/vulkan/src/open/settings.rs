@@ -7,7 +7,7 @@ use super::driver::EnabledFeatures;
 use crate::error::VulkanError;
 
 /// The number of memory classes of a Vulkan device.
-pub(crate) const COUNT: usize = 3;
+pub(crate) const COUNT: usize = 4;
 
 /// The usages that transfers need, whatever other usages a buffer has.
 pub(crate) const TRANSFER: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(

@@ -138,6 +138,7 @@ impl Pages {
             bytes,
             class,
             memory_type: facts.memory_type,
+            memory: None,
             address: self.memory.buffer_address(buffer),
             mapped: None,
             limits: self.memory.limits,

@@ -7,6 +7,7 @@
 
 mod adopted;
 mod dropped;
+mod images;
 mod input;
 mod lab;
 mod later;

@@ -87,8 +87,7 @@ fn one_piece_is_too_large() {
 /// The device says how many addresses it has, and the driver is not asked for more.
 #[test]
 fn announced_addresses_run_out() {
-    let mut pages = PageCaps::new(2 * MIB);
-    pages.address_bytes = 1 << 30;
+    let pages = PageCaps::new(2 * MIB).with_address_bytes(1 << 30);
     let (allocator, stream) = opened(Sim::builder().pages(Some(pages)), "policy:paged");
     let mut held = Vec::new();
     let text = loop {
