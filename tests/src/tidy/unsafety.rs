@@ -33,7 +33,7 @@ const ROOMS: [(&str, Room); 21] = [
     ("examples/src/engine/cuda.rs", Room::Open),
     ("examples/own_backend/src/lib.rs", Room::Open),
     ("examples/src/engine/vulkan", Room::Open),
-    ("examples/src/vulkan_setup", Room::Open),
+    ("examples/src/vulkan_", Room::Open),
     ("tests/loom/tests/", Room::Open),
     ("tests/cuda-driver/src/ffi", Room::Open),
     ("tests/cuda-driver/tests/", Room::Open),
