@@ -34,6 +34,11 @@ impl<T> Slots<T> {
         self.things[self.slot(handle)?].as_ref()
     }
 
+    /// Returns whether an object of this handle has gone.
+    pub(crate) fn is_stale(&self, handle: u64) -> bool {
+        self.slot(handle).is_some_and(|slot| self.things[slot].is_none())
+    }
+
     pub(crate) fn get_mut(&mut self, handle: u64) -> Option<&mut T> {
         let slot = self.slot(handle)?;
         self.things[slot].as_mut()
@@ -67,7 +72,8 @@ mod tests {
         let mut slots = Slots::new(0x1000);
         let (first, second) = (slots.insert('a'), slots.insert('b'));
         assert_eq!(slots.remove(first), Some('a'));
-        assert_eq!(slots.get(first), None);
+        assert_eq!((slots.get(first), slots.is_stale(first), slots.is_stale(second)), (None, true, false));
+        assert!(!slots.is_stale(second + 64));
         assert_eq!(slots.remove(first), None);
         assert_eq!(slots.insert('c'), first);
         assert_eq!((slots.get(first), slots.get(second), slots.get(second + 1)), (Some(&'c'), Some(&'b'), None));

@@ -154,6 +154,8 @@ impl World {
         match handle {
             0 | LEGACY => Ok(self.legacy(device)),
             PER_THREAD => Ok(self.per_thread(device)),
+            // What a driver of version 580 was seen to return, if it does not crash.
+            _ if self.streams.is_stale(handle) => Err(Code::CONTEXT_IS_DESTROYED),
             _ => self.streams.get(handle).copied().ok_or(Code::INVALID_HANDLE),
         }
     }
