@@ -43,6 +43,47 @@ impl<G: Gear> CudaWith<G> {
         self.device.register(stream, None)
     }
 
+    /// Returns the number of a stream by its handle, as [`register_raw`](Self::register_raw) does. Unlike there, the
+    /// program may destroy the stream whenever no call with it is under way. A stream that was registered otherwise stays
+    /// registered, and `register_raw` makes a borrowed one a registered one.
+    ///
+    /// Call [`arrive`](Self::arrive) before each use. Of work on a borrowed stream only that counts which was queued
+    /// before an `arrive` with `frees`, and fills and waits of this device. Copies through this device do not count.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errors.
+    ///
+    /// # Safety
+    ///
+    /// The handle is of this device's context and not that of a default stream, and the stream is alive.
+    pub unsafe fn borrow_raw(&self, stream: CUstream) -> Result<StreamId, CudaError> {
+        self.device.borrow(stream)
+    }
+
+    /// Begins a use of a [borrowed](Self::borrow_raw) stream. If its handle has become that of another stream, that one
+    /// waits on the device for the former one. With `frees`, an event is recorded behind what the program has queued, so
+    /// that marks which are made afterwards cover it. Does nothing for other streams.
+    ///
+    /// Six driver calls, and four more with `frees`; none waits, unless the former stream was captured when memory was
+    /// freed there. While the stream is being captured, nothing is recorded, and its ticks stay open until the next
+    /// call.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Unregistered`], and the driver's errors.
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    ///
+    /// # Safety
+    ///
+    /// The stream is alive.
+    pub unsafe fn arrive(&self, stream: StreamId, frees: bool) -> Result<(), CudaError> {
+        self.device.arrive(stream, frees)
+    }
+
     /// Registers the legacy default stream: the null handle, which waits for all blocking streams, as they wait for it.
     ///
     /// # Errors

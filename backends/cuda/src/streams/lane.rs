@@ -43,6 +43,20 @@ pub(crate) struct Pending {
     pub(crate) event: Arc<Event>,
 }
 
+/// How long the stream of a lane lives.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Tenure {
+    /// Until it is unregistered. The handle can be used at any time.
+    #[default]
+    Registered,
+    /// As long as the program likes. The handle is used in calls that the program makes with it, and in no others. An
+    /// event lies behind all work that matters, so that the last event covers every later tick.
+    Borrowed,
+    /// Like `Borrowed`, but a capture has kept an event from being recorded: no tick can be closed before the stream's
+    /// next call.
+    Uncovered,
+}
+
 /// The part of a lane that its lock guards.
 #[derive(Default)]
 pub(crate) struct LaneState {
@@ -54,6 +68,8 @@ pub(crate) struct LaneState {
     pub(crate) kept: Option<Arc<CudaStream>>,
     /// Whether this device made the stream and has to destroy it.
     pub(crate) owned: bool,
+    /// Who says how long the stream lives.
+    pub(crate) tenure: Tenure,
     /// The driver's number of the stream, which unlike its handle is never used again. Unknown with older drivers.
     pub(crate) unique: Option<u64>,
     /// The staging ring, made when bytes of the host are first copied through it.

@@ -8,13 +8,13 @@ use super::Time;
 use crate::error::{Code, CudaError};
 use crate::gear::Gear;
 use crate::streams::handle::Event;
-use crate::streams::lane::{Lane, LaneState};
+use crate::streams::lane::{Lane, LaneState, Tenure};
 use crate::streams::stay::Stay;
 
 /// The number of outstanding closed ticks of a stream at which a query of the stream closes no more: the next one is
 /// closed when the oldest is reached. A stream that is far behind the host then needs no more events than this, and its
 /// progress is still known to a sixteenth of its outstanding work.
-const OUTSTANDING_MAX: usize = 16;
+pub(super) const OUTSTANDING_MAX: usize = 16;
 
 /// The state of an event that was queried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,6 +103,9 @@ impl<G: Gear> Time<G> {
     /// covers the work that it should have covered.
     pub(super) fn forget(&self, lane: &Lane, state: &mut LaneState, caught: Arc<Event>) {
         lane.clock.uncover();
+        if state.tenure == Tenure::Borrowed {
+            state.tenure = Tenure::Uncovered;
+        }
         state.pending.retain(|pending| !Arc::ptr_eq(&pending.event, &caught));
         self.recycle(lane, state, caught);
     }

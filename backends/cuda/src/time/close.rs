@@ -10,7 +10,7 @@ use super::ask::Asked;
 use crate::error::{Code, CudaError};
 use crate::gear::Gear;
 use crate::streams::handle::{Event, Handle};
-use crate::streams::lane::{Lane, LaneState, Pending};
+use crate::streams::lane::{Lane, LaneState, Pending, Tenure};
 use crate::streams::stay::Stay;
 
 /// `CU_EVENT_DISABLE_TIMING`: events that measure nothing are cheaper.
@@ -40,7 +40,9 @@ impl<G: Gear> Time<G> {
     /// Closes the open tick with an event behind all work of the stream, or returns why that cannot be done now.
     pub(super) fn close(&self, stay: &Stay<'_>, state: &mut LaneState) -> Result<Result<(), Stays>, CudaError> {
         match stay.handle() {
-            None => self.close_gone(stay.lane(), state),
+            None => self.close_by_last(stay.lane(), state),
+            Some(_) if state.tenure == Tenure::Borrowed => self.close_by_last(stay.lane(), state),
+            Some(_) if state.tenure == Tenure::Uncovered => return Ok(Err(Stays::Capturing)),
             Some(handle) if stay.lane().on_this_thread() => return self.close_on(stay.lane(), state, handle),
             Some(_) => return Ok(Err(Stays::OtherThread)),
         }
@@ -62,7 +64,12 @@ impl<G: Gear> Time<G> {
     /// the capture: to query it would invalidate the capture, and a stream that waits for it would be captured too. So
     /// the stream is checked once more, and unless it is free the event is not used. If the capture has ended by then,
     /// a query of the event reports that, and no capture is invalidated.
-    fn close_on(&self, lane: &Lane, state: &mut LaneState, handle: CUstream) -> Result<Result<(), Stays>, CudaError> {
+    pub(super) fn close_on(
+        &self,
+        lane: &Lane,
+        state: &mut LaneState,
+        handle: CUstream,
+    ) -> Result<Result<(), Stays>, CudaError> {
         if self.is_capturing(handle)? {
             return Ok(Err(Stays::Capturing));
         }
@@ -104,9 +111,9 @@ impl<G: Gear> Time<G> {
         Err(always_caught("cuEventQuery"))
     }
 
-    /// Closes the open tick of an unregistered stream. No more work is queued there, so the stream's last event covers
-    /// all of it.
-    fn close_gone(&self, lane: &Lane, state: &mut LaneState) {
+    /// Closes the open tick of an unregistered stream, or of a borrowed one. The stream's last event covers all work
+    /// that matters.
+    fn close_by_last(&self, lane: &Lane, state: &mut LaneState) {
         let tick = lane.clock.close();
         match state.pending.back() {
             Some(last) => {

@@ -1,7 +1,7 @@
 //! Time: the ticks of the streams, closed by events, and what is known to be complete.
 //!
-//! `close` closes ticks by events, `ask` queries the events, `wait` waits for them, on the host and on the device, and
-//! `register` is for streams that come and go.
+//! `close` closes ticks by events, `ask` queries the events, `wait` waits for them, on the host and on the device,
+//! `register` is for streams that come and go, and `borrow` for those that go without a word.
 
 use std::ops::{Deref, DerefMut};
 
@@ -11,6 +11,7 @@ use crate::streams::Streams;
 use crate::streams::handle::Event;
 
 mod ask;
+mod borrow;
 mod close;
 mod register;
 mod wait;

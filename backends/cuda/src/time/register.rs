@@ -12,7 +12,7 @@ use crate::error::CudaError;
 use crate::gear::Gear;
 use crate::streams::Key;
 use crate::streams::handle::{Handle, PER_THREAD};
-use crate::streams::lane::{Lane, LaneState};
+use crate::streams::lane::{Lane, LaneState, Tenure};
 
 /// `CU_STREAM_LEGACY`, another name of the null handle.
 const LEGACY: usize = 1;
@@ -40,6 +40,7 @@ impl<G: Gear> Time<G> {
                 // Where one is not known, as during a capture, the stream is taken to be the same.
                 if state.unique.zip(unique).is_none_or(|(before, now)| before == now) {
                     state.unique = state.unique.or(unique);
+                    state.tenure = Tenure::Registered;
                     return Ok(stream);
                 }
                 drop(state);
@@ -76,7 +77,13 @@ impl<G: Gear> Time<G> {
         self.enter("cuEventRecord")?;
         let _bound = self.bind_relaxed()?;
         let mut state = lane.state.lock();
-        match self.close_for_good(&stay, &mut state)? {
+        self.arrive_under(lane, &mut state, handle, false)?;
+        let tenure = std::mem::take(&mut state.tenure);
+        let closed = self.close_for_good(&stay, &mut state);
+        if closed != Ok(Ok(())) {
+            state.tenure = tenure;
+        }
+        match closed? {
             Ok(()) => {}
             Err(Stays::Capturing) => return Err(CudaError::Capturing { call: CALL, stream }),
             Err(Stays::OtherThread) => return Err(CudaError::OtherThread { call: CALL, stream }),

@@ -188,7 +188,11 @@ impl<G: Gear> Time<G> {
             code if code.is_caught() => Ok(false),
             // A capture of the stream has just begun: the stream cannot wait for work outside of it.
             code if code.is_capture() => Err(CudaError::Capturing { call, stream }),
-            code => self.check(call, code.0).map(|()| true),
+            code => {
+                self.check(call, code.0)?;
+                self.leave_event(&stay, handle)?;
+                Ok(true)
+            }
         }
     }
 }

@@ -142,8 +142,9 @@ impl<G: Gear> Transfers<G> {
         value: u8,
     ) -> Result<(), CudaError> {
         let address = self.own_place(FILL, segment, offset, bytes)?;
-        let (_stay, handle) = self.start(FILL, stream)?;
-        self.queue_fill(handle, address, bytes, value)
+        let (stay, handle) = self.start(FILL, stream)?;
+        self.queue_fill(handle, address, bytes, value)?;
+        self.leave_event(&stay, handle)
     }
 
     /// Implements `overwrite`.
@@ -155,8 +156,9 @@ impl<G: Gear> Transfers<G> {
         bytes: u64,
     ) -> Result<(), CudaError> {
         let address = self.own_place(FILL, segment, offset, bytes)?;
-        let (_stay, handle) = self.start_now(FILL, stream)?;
-        self.queue_fill(handle, address, bytes, 0)
+        let (stay, handle) = self.start_now(FILL, stream)?;
+        self.queue_fill(handle, address, bytes, 0)?;
+        self.leave_event(&stay, handle)
     }
 
     /// Implements `copy`.

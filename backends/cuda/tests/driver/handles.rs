@@ -8,7 +8,7 @@ use millpond_cuda::testing::Cuda;
 use super::{alone, give_back, segment};
 
 /// Creates a stream that is not registered with the device.
-fn raw_stream(cuda: &Cuda) -> CUstream {
+pub(super) fn raw_stream(cuda: &Cuda) -> CUstream {
     cuda.context().bind_to_thread().unwrap();
     let mut stream: CUstream = ptr::null_mut();
     // SAFETY: the pointer is to a local pointer, and the context is current. 1 is CU_STREAM_NON_BLOCKING.
@@ -39,7 +39,7 @@ fn pages_are_made_for_rdma_just_where_the_device_can() {
     }
 }
 
-fn destroy(stream: CUstream) {
+pub(super) fn destroy(stream: CUstream) {
     // SAFETY: the test made the stream, and does not use it again.
     unsafe { sys::cuStreamDestroy_v2(stream) }.result().unwrap();
 }

@@ -4,6 +4,7 @@
 #![cfg(target_os = "linux")] // The simulated driver exists only there.
 #![allow(unsafe_code)] // The contract's unsafe methods.
 
+mod borrowed;
 mod every_call;
 mod exports;
 mod handles;
