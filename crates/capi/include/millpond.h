@@ -21,7 +21,8 @@
  * STREAMS. A stream is passed as the driver's own handle: on CUDA a CUstream (the same as cudaStream_t), where NULL and
  * CU_STREAM_LEGACY are the legacy default stream; on the simulated device a number that millpond_stream_create returns,
  * where NULL is a stream that is always there. A stream is noted at its first use. Before a program destroys a CUstream
- * that it has passed, it calls millpond_stream_release: the driver uses handles again. CU_STREAM_PER_THREAD is the
+ * that it has passed, it calls millpond_stream_release: the driver uses handles again, and may crash where it is asked
+ * about one that is gone. Streams that come and go without that are for millpond_alloc_async. CU_STREAM_PER_THREAD is the
  * default stream of the thread that makes the call; that thread may release it before it ends. Other threads cannot tell
  * how far it is: if they need memory of it, they may wait for all streams that wait for the legacy default stream.
  *
@@ -234,6 +235,26 @@ millpond_status millpond_grow(millpond_allocator *pond, void *address, uint64_t 
  *
  * Errors: NOT_A_BLOCK, BAD_ALLOCATOR, BAD_ARGUMENT for an unknown stream, DEVICE_LOST, DRIVER. */
 millpond_status millpond_record_stream(millpond_allocator *pond, void *address, millpond_stream stream);
+
+/* Allocates a block as millpond_alloc does, on a stream that the program may destroy whenever no call with it is under way,
+ * without millpond_stream_release, as with cudaMallocAsync. The driver may use its handle again: the new stream then waits
+ * on the device for what was freed on the old one. All blocks that the program uses on such a stream are freed with
+ * millpond_free_async. About a microsecond more than millpond_alloc, for driver calls that do not wait.
+ *
+ * A stream that was also passed to another function that takes one, or used by PyTorch, must be released before it is
+ * destroyed, as ever. It costs nothing more then.
+ *
+ * Errors: those of millpond_alloc. */
+millpond_status millpond_alloc_async(millpond_allocator *pond, uint64_t bytes, millpond_stream stream, void **out);
+
+/* Frees a block on a stream, as cudaFreeAsync does: work on other streams that uses it comes before what is queued on this
+ * one. The program sees to that, and may destroy the streams at once after the call, as work that is queued there is still
+ * taken into account. NULL does nothing. About two microseconds, for driver calls that do not wait: an event is recorded.
+ * While the stream is being captured there is none, and until the next call with it other streams cannot have the memory.
+ *
+ * Errors: those of millpond_free and millpond_record_stream. Unless it is NOT_A_BLOCK or BAD_ALLOCATOR, the block is freed
+ * all the same. */
+millpond_status millpond_free_async(millpond_allocator *pond, void *address, millpond_stream stream);
 
 /* Finds the live block in which an address lies. `*start` receives the block's address and `*bytes` its length, which
  * is the size that was asked for after rounding; all of these bytes may be used. Either may be NULL.

@@ -1,6 +1,6 @@
 /* Millpond as a memory resource of CCCL, for programs in C++ and for RMM from version 26.06 on.
  *
- *     millpond::resource pond;                                  // device 0, in the configuration of the process
+ *     millpond::resource pond;                 // the current device, in the configuration of the process
  *     void *memory = pond.allocate(stream, 1 << 20);
  *     ... launch work on the stream ...
  *     pond.deallocate(stream, memory, 1 << 20);                 // at once: the work need not be over
@@ -17,7 +17,11 @@
  * millpond::error. The functions that give memory back cannot throw. They print a mistake of the program's, such as a
  * block that is freed twice, to standard error.
  *
- * COSTS. Those of millpond.h: tens of nanoseconds for what the cache has, and for giving it back.
+ * STREAMS. A stream may be destroyed at any time after the last call with it, as with RMM's own resources; nothing is
+ * released for it. The functions are those of millpond_alloc_async and millpond_free_async.
+ *
+ * COSTS. Those of millpond.h: a microsecond or two, for driver calls that do not wait, on a stream that the program has
+ * made, and tens of nanoseconds on a default stream.
  */
 #ifndef MILLPOND_HPP
 #define MILLPOND_HPP
@@ -25,6 +29,7 @@
 #include "millpond.h"
 
 #include <cuda/memory_resource>
+#include <cuda_runtime_api.h>
 
 #include <cstddef>
 #include <cstdio>
@@ -67,8 +72,11 @@ private:
 template <class OutOfMemory = out_of_memory>
 class basic_resource {
 public:
+    /* Takes the allocator of the device that is the current one now, as RMM's resources do. Throws error. */
+    basic_resource() : basic_resource(current_device()) {}
+
     /* Takes the allocator of a device that the whole process shares, as millpond_shared does. Throws error. */
-    explicit basic_resource(int device = 0, const char *conf = nullptr) {
+    explicit basic_resource(int device, const char *conf = nullptr) {
         check(millpond_shared(device, conf, &pond_));
     }
 
@@ -87,19 +95,15 @@ public:
             throw std::invalid_argument("millpond: an alignment is a power of 2 up to 512");
         }
         void *memory = nullptr;
-        check(millpond_alloc(pond_, bytes, stream.get(), &memory));
+        check(millpond_alloc_async(pond_, bytes, stream.get(), &memory));
         return memory;
     }
 
-    /* Frees what `allocate` returned; NULL does nothing. Work that uses it, on this stream or on that of the allocation,
-     * need not be over. The bytes and the alignment are not looked at. */
+    /* Frees what `allocate` returned; NULL does nothing. Work that uses it on this stream need not be over, nor work on
+     * other streams that this one waits for. The streams may be destroyed at once. The bytes and the alignment are not
+     * looked at. */
     void deallocate(cuda::stream_ref stream, void *memory, std::size_t, std::size_t = kAlignment) noexcept {
-        if (memory == nullptr) {
-            return;
-        }
-        /* What cannot be recorded is no block, which is printed below, or the device is lost. */
-        (void)millpond_record_stream(pond_, memory, stream.get());
-        give_back(memory);
+        told(millpond_free_async(pond_, memory, stream.get()));
     }
 
     /* Allocates memory that any stream may use at once, and waits for the legacy default stream. The device of the
@@ -136,6 +140,12 @@ private:
     static constexpr std::size_t kAlignment = 256;
     static constexpr std::size_t kMostAlignment = 512;
 
+    /* Device 0, where CUDA cannot tell: to open that one says why. */
+    static int current_device() noexcept {
+        int device = 0;
+        return cudaGetDevice(&device) == cudaSuccess ? device : 0;
+    }
+
     static void check(millpond_status status) {
         if (status == MILLPOND_OUT_OF_MEMORY) {
             throw OutOfMemory(millpond_last_error());
@@ -146,9 +156,12 @@ private:
     }
 
     void give_back(void *memory) noexcept {
-        const millpond_status status = millpond_free(pond_, memory);
-        /* A child of `fork` drops what it has inherited. */
-        if (status != MILLPOND_OK && status != MILLPOND_BAD_ALLOCATOR) {
+        told(millpond_free(pond_, memory));
+    }
+
+    static void told(millpond_status status) noexcept {
+        /* A child of `fork` drops what it has inherited, and a device that is lost takes all along. */
+        if (status != MILLPOND_OK && status != MILLPOND_BAD_ALLOCATOR && status != MILLPOND_DEVICE_LOST) {
             std::fprintf(stderr, "millpond: %s\n", millpond_last_error());
         }
     }

@@ -202,6 +202,36 @@ pub unsafe extern "C" fn millpond_free(pond: *mut CAllocator, address: *mut c_vo
     })
 }
 
+/// Allocates a block on a stream that may be destroyed after the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_alloc_async(
+    pond: *mut CAllocator,
+    bytes: u64,
+    stream: *mut c_void,
+    out: *mut *mut c_void,
+) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
+        let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
+        let address = on!(served, of => of.allocate_async(bytes, address_of(stream))?);
+        out.put(std::ptr::with_exposed_provenance_mut(address as usize));
+        Ok(())
+    })
+}
+
+/// Frees a block on a stream that may be destroyed after the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_free_async(pond: *mut CAllocator, address: *mut c_void, stream: *mut c_void) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the allocator lives.
+        let served = unsafe { served(pond)? };
+        if address.is_null() {
+            return Ok(());
+        }
+        on!(served, of => of.free_async(address_of(address), address_of(stream)))
+    })
+}
+
 /// Records that a block is used on another stream.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_record_stream(

@@ -27,6 +27,17 @@ pub(crate) trait Device: Backend + Clone {
     /// is dropped: the header asks that of the program.
     fn open(&self, native: u64) -> Result<StreamId, Failure>;
 
+    /// Returns whether a handle is that of a stream which the program never destroys.
+    fn is_lasting(native: u64) -> bool;
+
+    /// Works like [`open`](Device::open), for a stream that the program may destroy whenever no call with it is under
+    /// way. `is_lasting` is not true of it.
+    fn borrow(&self, native: u64) -> Result<StreamId, Failure>;
+
+    /// Begins a call of the program's with a borrowed stream, which is alive. With `frees` it gives up memory that is
+    /// used there.
+    fn arrive(&self, stream: StreamId, frees: bool) -> Result<(), Failure>;
+
     /// Returns the handle of a stream.
     fn native(&self, stream: StreamId) -> Result<u64, Failure>;
 
@@ -78,6 +89,20 @@ impl Device for Cuda {
         Ok(unsafe { self.register_raw(native as CUstream) }?)
     }
 
+    fn is_lasting(native: u64) -> bool {
+        native <= PER_THREAD
+    }
+
+    fn borrow(&self, native: u64) -> Result<StreamId, Failure> {
+        // SAFETY: the header asks the program for a stream that is alive.
+        Ok(unsafe { self.borrow_raw(native as CUstream) }?)
+    }
+
+    fn arrive(&self, stream: StreamId, frees: bool) -> Result<(), Failure> {
+        // SAFETY: as above.
+        Ok(unsafe { Cuda::arrive(self, stream, frees) }?)
+    }
+
     fn native(&self, stream: StreamId) -> Result<u64, Failure> {
         Ok(self.raw_stream(stream)? as u64)
     }
@@ -119,6 +144,19 @@ impl Device for Sim {
                 "the simulated device has no stream {native:#x}: pass NULL, or what millpond_stream_create wrote"
             ))),
         }
+    }
+
+    /// Only Millpond destroys a simulated stream.
+    fn is_lasting(_native: u64) -> bool {
+        true
+    }
+
+    fn borrow(&self, native: u64) -> Result<StreamId, Failure> {
+        self.open(native)
+    }
+
+    fn arrive(&self, _stream: StreamId, _frees: bool) -> Result<(), Failure> {
+        Ok(())
     }
 
     fn native(&self, stream: StreamId) -> Result<u64, Failure> {

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::code::Failure;
 use crate::device::Device;
-use crate::streams::Streams;
+use crate::streams::{Streams, Tenure};
 
 /// The pools that the program holds.
 pub(crate) struct Pools<D: Device>(Mutex<BTreeMap<u64, Known<D>>>);
@@ -67,7 +67,7 @@ impl<D: Device> Pools<D> {
             return Ok(stream.clone());
         }
         let id = id_of()?;
-        Ok(known.streams.add(native, known.held.stream(id)?).clone())
+        Ok(known.streams.add(native, known.held.stream(id)?, Tenure::Lasting).clone())
     }
 
     /// Forgets the handle of a stream, which may come back for another one.

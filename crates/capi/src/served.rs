@@ -11,7 +11,7 @@ use crate::pools::Pools;
 use crate::scopes::Scopes;
 use crate::shortage::Hooks;
 use crate::source::Supplier;
-use crate::streams::Streams;
+use crate::streams::{Streams, Tenure};
 
 /// Where the live blocks of an allocator are found by their addresses.
 pub(crate) trait Blocks {
@@ -95,6 +95,26 @@ impl<D: Device, T: Blocks> Of<D, T> {
         self.enter(stream.allocate(bytes)?)
     }
 
+    /// Allocates on a stream that the program may destroy after the call. Returns the address, which is 0 for 0 bytes.
+    pub(crate) fn allocate_async(&self, bytes: u64, native: u64) -> Result<u64, Failure> {
+        let stream = self.borrow(native, false)?;
+        if bytes == 0 {
+            return Ok(0);
+        }
+        self.enter(stream.allocate(bytes)?)
+    }
+
+    /// Frees the block at an address on a stream, which the program may destroy after the call. The block is freed even
+    /// if the device fails.
+    pub(crate) fn free_async(&self, address: u64, native: u64) -> Result<(), Failure> {
+        let raw = self.blocks.get(address).ok_or_else(|| Failure::not_a_block(address))?;
+        let recorded = self.borrow(native, true).and_then(|stream| {
+            self.allocator.record_stream_raw(raw, stream)?;
+            Ok(())
+        });
+        self.free(address).and(recorded)
+    }
+
     /// Allocates on a stream from the cache alone. Returns the address, which is 0 for 0 bytes and where the cache has
     /// nothing for the request.
     pub(crate) fn allocate_cached(&self, bytes: u64, native: u64) -> Result<u64, Failure> {
@@ -161,7 +181,7 @@ impl<D: Device, T: Blocks> Of<D, T> {
     pub(crate) fn create_stream(&self) -> Result<u64, Failure> {
         let stream = self.allocator.create_stream()?;
         let native = self.allocator.backend().native(stream.id())?;
-        self.streams.add(native, stream);
+        self.streams.add(native, stream, Tenure::Lasting);
         Ok(native)
     }
 
@@ -241,7 +261,26 @@ impl<D: Device, T: Blocks> Of<D, T> {
             return Err(Failure::bad_argument(format!("the stream {native:#x} was released")));
         }
         let id = self.allocator.backend().open(native)?;
-        Ok(self.streams.add(key, self.allocator.stream(id)?))
+        Ok(self.streams.add(key, self.allocator.stream(id)?, Tenure::Lasting))
+    }
+
+    /// Returns the stream of a handle for one call, after which the program may destroy it.
+    fn borrow(&self, native: u64, frees: bool) -> Result<&Stream<D>, Failure> {
+        if D::is_lasting(native) {
+            return self.stream(native);
+        }
+        let backend = self.allocator.backend();
+        let (stream, is_borrowed) = match self.streams.find(native) {
+            Some(found) => found,
+            None => {
+                let stream = self.allocator.stream(backend.borrow(native)?)?;
+                (self.streams.add(native, stream, Tenure::Borrowed), true)
+            }
+        };
+        if is_borrowed {
+            backend.arrive(stream.id(), frees)?;
+        }
+        Ok(stream)
     }
 }
 

@@ -1,10 +1,10 @@
 //! The streams of an allocator by the handles that C programs pass, read without a lock.
 //!
 //! A stream is added at its first use and stays until the allocator is destroyed. One that was released stays, too, and
-//! is passed over: threads may be reading it.
+//! is passed over: threads may be reading it. A stream that the program may destroy without a word is borrowed.
 
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use millpond::Stream;
 use millpond_backend::Backend;
@@ -22,10 +22,22 @@ pub(crate) struct Streams<B: Backend> {
     adding: Mutex<()>,
 }
 
+/// How long a stream lives, and whether it is still in use.
+#[repr(u8)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tenure {
+    /// Until it is released.
+    Lasting,
+    /// As long as the program likes.
+    Borrowed,
+    Released,
+}
+
 struct Known<B: Backend> {
     native: u64,
     stream: Stream<B>,
-    is_released: AtomicBool,
+    /// A [`Tenure`].
+    tenure: AtomicU8,
     next: *const Known<B>,
 }
 
@@ -39,27 +51,43 @@ impl<B: Backend> Streams<B> {
         Self { lists: [const { AtomicPtr::new(ptr::null_mut()) }; LISTS], adding: Mutex::new(()) }
     }
 
-    /// Returns the stream of a handle, if it was added and not released.
+    /// Returns the stream of a handle, if it was added as a lasting one and not released.
     #[inline]
     pub(crate) fn get(&self, native: u64) -> Option<&Stream<B>> {
-        self.all(native).find(|known| !known.is_released.load(Ordering::Acquire)).map(|known| &known.stream)
+        self.all(native).find(|known| known.is(Tenure::Lasting)).map(|known| &known.stream)
+    }
+
+    /// Returns the stream of a handle, if it was added and not released, and whether it is borrowed.
+    pub(crate) fn find(&self, native: u64) -> Option<(&Stream<B>, bool)> {
+        let known = self.all(native).find(|known| !known.is(Tenure::Released))?;
+        Some((&known.stream, known.is(Tenure::Borrowed)))
     }
 
     /// Returns whether a stream of this handle was released.
     pub(crate) fn was_released(&self, native: u64) -> bool {
-        self.all(native).any(|known| known.is_released.load(Ordering::Acquire))
+        self.all(native).any(|known| known.is(Tenure::Released))
     }
 
-    /// Adds the stream of a handle, unless another thread has added it meanwhile. Returns the one that is there then.
+    /// Adds the stream of a handle, unless another thread has added it meanwhile. Returns the one that is there then. A
+    /// borrowed one that is added as a lasting one lasts from now on; if that is another stream, the borrowed one is over.
     #[cold]
-    pub(crate) fn add(&self, native: u64, stream: Stream<B>) -> &Stream<B> {
+    pub(crate) fn add(&self, native: u64, stream: Stream<B>, tenure: Tenure) -> &Stream<B> {
         let _adding = self.adding.lock();
-        if let Some(stream) = self.get(native) {
-            return stream;
+        if let Some(known) = self.all(native).find(|known| !known.is(Tenure::Released)) {
+            let is_same = known.stream.id() == stream.id();
+            if known.is(Tenure::Lasting) || tenure == Tenure::Borrowed || is_same {
+                if tenure == Tenure::Lasting {
+                    let (from, to) = (Tenure::Borrowed as u8, tenure as u8);
+                    // One that lasts already, or was released meanwhile, stays what it is.
+                    let _ = known.tenure.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+                }
+                return &known.stream;
+            }
+            known.tenure.store(Tenure::Released as u8, Ordering::Release);
         }
         let list = &self.lists[list(native)];
         let next = list.load(Ordering::Acquire);
-        let known = Box::into_raw(Box::new(Known { native, stream, is_released: AtomicBool::new(false), next }));
+        let known = Box::into_raw(Box::new(Known { native, stream, tenure: AtomicU8::new(tenure as u8), next }));
         list.store(known, Ordering::Release);
         // SAFETY: it is in the list, which keeps it until it is dropped itself.
         unsafe { &(*known).stream }
@@ -74,8 +102,10 @@ impl<B: Backend> Streams<B> {
         native: u64,
         close: impl FnOnce(&Stream<B>) -> Result<(), Failure>,
     ) -> Option<Result<(), Failure>> {
-        let known = self.all(native).find(|known| !known.is_released.swap(true, Ordering::AcqRel))?;
-        Some(close(&known.stream).inspect_err(|_| known.is_released.store(false, Ordering::Release)))
+        const RELEASED: u8 = Tenure::Released as u8;
+        let take = |known: &Known<B>| known.tenure.swap(RELEASED, Ordering::AcqRel);
+        let (known, tenure) = self.all(native).map(|known| (known, take(known))).find(|&(_, was)| was != RELEASED)?;
+        Some(close(&known.stream).inspect_err(|_| known.tenure.store(tenure, Ordering::Release)))
     }
 
     /// Returns the entries of a handle, the newest first.
@@ -85,6 +115,13 @@ impl<B: Backend> Streams<B> {
         let as_ref = |known: *const Known<B>| unsafe { known.as_ref() };
         let first = as_ref(self.lists[list(native)].load(Ordering::Acquire));
         std::iter::successors(first, move |known| as_ref(known.next)).filter(move |known| known.native == native)
+    }
+}
+
+impl<B: Backend> Known<B> {
+    #[inline]
+    fn is(&self, tenure: Tenure) -> bool {
+        self.tenure.load(Ordering::Acquire) == tenure as u8
     }
 }
 
@@ -118,10 +155,10 @@ mod tests {
         let allocator = Allocator::new(Sim::new());
         let streams = Streams::new();
         let open = || allocator.create_stream().unwrap();
-        let ids: Vec<_> = (0..500).map(|native| streams.add(native << 8, open()).id()).collect();
+        let ids: Vec<_> = (0..500).map(|native| streams.add(native << 8, open(), Tenure::Lasting).id()).collect();
         for (native, &id) in (0_u64..).zip(&ids) {
             assert_eq!(streams.get(native << 8).map(Stream::id), Some(id));
-            assert_eq!(streams.add(native << 8, open()).id(), id, "another thread was first");
+            assert_eq!(streams.add(native << 8, open(), Tenure::Lasting).id(), id, "another thread was first");
         }
         assert!(streams.get(1).is_none());
         assert_eq!(streams.release(1, |_| Ok(())), None);
@@ -134,8 +171,37 @@ mod tests {
         );
         assert!(streams.get(7 << 8).is_none() && streams.was_released(7 << 8) && !streams.was_released(8 << 8));
         assert_eq!(streams.release(7 << 8, |_| Ok(())), None);
-        let new = streams.add(7 << 8, open()).id();
+        let new = streams.add(7 << 8, open(), Tenure::Lasting).id();
         assert!(!ids.contains(&new));
         assert_eq!(streams.get(7 << 8).map(Stream::id), Some(new));
+    }
+
+    #[test]
+    fn a_borrowed_stream_lasts_once_it_is_added_so() {
+        let allocator = Allocator::new(Sim::new());
+        let streams = Streams::new();
+        let open = || allocator.create_stream().unwrap();
+        let first = open();
+        let found = || streams.find(64).map(|(stream, is_borrowed)| (stream.id(), is_borrowed));
+        assert_eq!(streams.add(64, first.clone(), Tenure::Borrowed).id(), first.id());
+        assert_eq!(streams.add(64, open(), Tenure::Borrowed).id(), first.id(), "another thread was first");
+        assert!(streams.get(64).is_none() && found() == Some((first.id(), true)));
+        assert_eq!(
+            streams.release(64, |_| Err(Failure::bad_argument("not now"))).map(|done| done.is_ok()),
+            Some(false)
+        );
+        assert_eq!(found(), Some((first.id(), true)), "it stays what it was");
+        // The device has found another stream behind the handle.
+        let second = open();
+        assert_eq!(streams.add(64, second.clone(), Tenure::Lasting).id(), second.id());
+        assert_eq!(streams.get(64).map(Stream::id), Some(second.id()));
+        assert_eq!(streams.add(64, second.clone(), Tenure::Borrowed).id(), second.id());
+        assert_eq!(found(), Some((second.id(), false)), "what lasts is not borrowed any more");
+        // The same stream.
+        streams.add(65, first.clone(), Tenure::Borrowed);
+        streams.add(65, first.clone(), Tenure::Lasting);
+        assert_eq!(streams.get(65).map(Stream::id), Some(first.id()));
+        assert_eq!(streams.release(65, |_| Ok(())), Some(Ok(())));
+        assert!(streams.find(65).is_none());
     }
 }

@@ -12,7 +12,7 @@ use super::types::{NO_SPLIT, Pool, USE_ON_OOM};
 use crate::code::Failure;
 use crate::device::Device;
 use crate::source::Supplier;
-use crate::streams::Streams;
+use crate::streams::{Streams, Tenure};
 
 /// The private pools of a device by their names.
 pub(super) struct Pools<D: Device>(Mutex<BTreeMap<Pool, Known<D>>>);
@@ -41,7 +41,7 @@ impl<D: Device> Known<D> {
         }
         let held = self.held.first().ok_or_else(|| unknown(name))?;
         let id = id_of()?;
-        Ok(self.streams.add(native, held.stream(id)?))
+        Ok(self.streams.add(native, held.stream(id)?, Tenure::Lasting))
     }
 }
 

@@ -136,6 +136,18 @@ impl<D: Device> Device for Told<D> {
         self.device.open(native)
     }
 
+    fn is_lasting(native: u64) -> bool {
+        D::is_lasting(native)
+    }
+
+    fn borrow(&self, native: u64) -> Result<StreamId, Failure> {
+        self.device.borrow(native)
+    }
+
+    fn arrive(&self, stream: StreamId, frees: bool) -> Result<(), Failure> {
+        self.device.arrive(stream, frees)
+    }
+
     fn native(&self, stream: StreamId) -> Result<u64, Failure> {
         self.device.native(stream)
     }

@@ -13,9 +13,16 @@
 #include <type_traits>
 #include <vector>
 
-// The one function of CUDA's runtime that CCCL's errors need. Without it no runtime is linked.
+// The functions of CUDA's runtime that CCCL's errors and the resource need. Without them no runtime is linked.
 extern "C" const char *cudaGetErrorString(cudaError_t) {
     return "an error of the driver's";
+}
+
+static int current = 0;
+
+extern "C" cudaError_t cudaGetDevice(int *device) {
+    *device = current;
+    return current < 0 ? cudaErrorInitializationError : cudaSuccess;
 }
 
 namespace {
@@ -76,7 +83,7 @@ cuda::stream_ref new_stream(const resource &pond) {
     return cuda::stream_ref{static_cast<cudaStream_t>(stream)};
 }
 
-// The flag is set once the stream has been at work for a while.
+// The flag, which outlives the test, is set once the stream has been at work for a while.
 void queue_work(cuda::stream_ref stream, std::atomic<bool> &flag) {
     auto work = [](void *user) {
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -95,6 +102,11 @@ std::uint64_t allocated(const resource &pond) {
 void equality() {
     const resource pond, copy = pond, same(0, "policy:classic"), second(1);
     CHECK(pond == copy && pond == same && pond != second && !(pond == second));
+    current = 1;
+    CHECK(resource{} == second);
+    current = -1;
+    CHECK(resource{} == pond);
+    current = 0;
     millpond_allocator *own = nullptr;
     CHECK(millpond_create("cuda:0", "policy:classic", &own) == MILLPOND_OK);
     CHECK(resource(own) != pond && resource(own) == resource(own) && resource(own).get() == own);
@@ -111,7 +123,7 @@ void memory_is_granted_in_the_order_of_the_stream() {
     CHECK(pond.allocate(two, 3 * kMiB) != memory);
 
     // It is freed on the other stream, whose work comes first.
-    std::atomic<bool> is_done{false};
+    static std::atomic<bool> is_done{false};
     queue_work(two, is_done);
     pond.deallocate(two, memory, 3 * kMiB);
     CHECK(!is_done && pond.allocate(one, 3 * kMiB) != memory);
@@ -126,7 +138,7 @@ void each_thread_has_a_stream_of_its_own() {
     resource pond;
     const cuda::stream_ref one = new_stream(pond), own{cudaStreamPerThread};
     void *memory = pond.allocate(one, 5 * kMiB);
-    std::atomic<bool> is_done{false};
+    static std::atomic<bool> is_done{false};
     queue_work(own, is_done);
     pond.deallocate(own, memory, 5 * kMiB);
     CHECK(!is_done && pond.allocate(one, 5 * kMiB) != memory);
@@ -158,7 +170,7 @@ void each_thread_has_a_stream_of_its_own() {
 void memory_without_a_stream_is_for_all() {
     resource pond;
     const cuda::stream_ref legacy{cudaStream_t{}};
-    std::atomic<bool> is_done{false};
+    static std::atomic<bool> is_done{false};
     void *memory = pond.allocate(legacy, 7 * kMiB);
     queue_work(legacy, is_done);
     pond.deallocate(legacy, memory, 7 * kMiB);
@@ -211,6 +223,89 @@ void others_hold_a_resource() {
     CHECK(any == cuda::mr::any_resource<cuda::mr::device_accessible>{resource{}});
 }
 
+cudaStream_t made_by_the_program() {
+    void *stream = nullptr;
+    CHECK(driver<int(void **, unsigned)>("cuStreamCreate")(&stream, 1) == 0);
+    return static_cast<cudaStream_t>(stream);
+}
+
+void destroy(cudaStream_t stream) {
+    CHECK(driver<int(void *)>("cuStreamDestroy_v2")(stream) == 0);
+}
+
+// The driver uses the handles again at once, and refuses a stream that is gone with a code that loses the device.
+void streams_come_and_go() {
+    resource pond;
+    const std::uint64_t before = allocated(pond);
+    const cuda::stream_ref kept = new_stream(pond);
+    const cudaStream_t first = made_by_the_program();
+    destroy(first);
+    for (int turn = 0; turn < 300; ++turn) {
+        const cudaStream_t stream = made_by_the_program(), second = made_by_the_program();
+        CHECK(stream == first || second == first);
+        void *memory = pond.allocate(stream, 9 * kMiB);
+        void *other = pond.allocate(second, 9 * kMiB);
+        pond.deallocate(stream, memory, 9 * kMiB);
+        destroy(stream);
+        // Freed on another stream than that of the allocation, and that one is gone.
+        pond.deallocate(kept, other, 9 * kMiB);
+        destroy(second);
+        pond.deallocate(kept, pond.allocate(kept, (turn % 40 + 1) * kMiB), 0);
+    }
+    CHECK(millpond_poll(pond.get(), nullptr) == MILLPOND_OK);
+    CHECK(millpond_trim(pond.get(), 0, nullptr) == MILLPOND_OK);
+    CHECK(allocated(pond) == before);
+}
+
+// What a stream has done with memory comes first, though the stream is gone.
+void work_of_a_stream_that_is_gone_counts() {
+    resource pond;
+    const cuda::stream_ref kept = new_stream(pond);
+    const cudaStream_t stream = made_by_the_program();
+    void *memory = pond.allocate(stream, 300 * kMiB);
+    static std::atomic<bool> is_done{false};
+    queue_work(stream, is_done);
+    pond.deallocate(stream, memory, 300 * kMiB);
+    destroy(stream);
+    // A new stream of the same handle gets the memory, and waits.
+    const cudaStream_t next = made_by_the_program();
+    CHECK(next == stream && !is_done);
+    CHECK(pond.allocate(next, 300 * kMiB) == memory);
+    cuda::stream_ref{next}.sync();
+    CHECK(is_done);
+    is_done = false;
+    queue_work(next, is_done);
+    pond.deallocate(next, memory, 300 * kMiB);
+    destroy(next);
+    // Another one gets it where there is no other memory.
+    CHECK(millpond_set_limit(pond.get(), 600 * kMiB) == MILLPOND_OK);
+    void *again = pond.allocate(kept, 300 * kMiB);
+    kept.sync();
+    CHECK(is_done);
+    pond.deallocate(kept, again, 300 * kMiB);
+    CHECK(millpond_set_limit(pond.get(), UINT64_MAX) == MILLPOND_OK);
+}
+
+// Such a stream as others use, and as is released before it is destroyed.
+void a_stream_that_is_passed_otherwise_lasts() {
+    resource pond;
+    const cudaStream_t stream = made_by_the_program();
+    void *memory = pond.allocate(stream, 11 * kMiB);
+    void *other = nullptr;
+    CHECK(millpond_alloc(pond.get(), 13 * kMiB, stream, &other) == MILLPOND_OK);
+    static std::atomic<bool> is_done{false};
+    queue_work(stream, is_done);
+    CHECK(millpond_free(pond.get(), other) == MILLPOND_OK);
+    const cuda::stream_ref two = new_stream(pond);
+    void *next = pond.allocate(two, 13 * kMiB);
+    CHECK(next != other || is_done);
+    pond.deallocate(two, next, 0);
+    pond.deallocate(stream, memory, 0);
+    CHECK(millpond_stream_release(pond.get(), stream) == MILLPOND_OK);
+    destroy(stream);
+    CHECK(millpond_stream_release(pond.get(), stream) == MILLPOND_BAD_ARGUMENT);
+}
+
 void threads() {
     const std::uint64_t before = allocated(resource{});
     std::vector<std::thread> all;
@@ -242,6 +337,9 @@ int main() {
     what_fails_is_thrown();
     a_block_is_freed_twice();
     others_hold_a_resource();
+    a_stream_that_is_passed_otherwise_lasts();
+    work_of_a_stream_that_is_gone_counts();
+    streams_come_and_go();
     threads();
     std::puts("the resource does what millpond.hpp says");
     return 0;
