@@ -24,8 +24,8 @@ _Pointer = ctypes.POINTER
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "shared": (ctypes.c_int, ctypes.c_char_p, _Pointer(ctypes.c_void_p)),
     "stream_release": (ctypes.c_void_p, ctypes.c_void_p),
-    "alloc": (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, _Pointer(ctypes.c_void_p)),
-    "free": (ctypes.c_void_p, ctypes.c_void_p),
+    "alloc_async": (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, _Pointer(ctypes.c_void_p)),
+    "free_async": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
     "record_stream": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
     "set_limit": (ctypes.c_void_p, ctypes.c_uint64),
     "trim": (ctypes.c_void_p, ctypes.c_uint64, _Pointer(ctypes.c_uint64)),
@@ -58,14 +58,14 @@ class Pond:
         self._functions = _functions()
         self._last_error = _library.function("millpond_last_error", ctypes.c_char_p)
         self._string_free = _library.function("millpond_string_free", None, ctypes.c_void_p)
-        self._alloc, self._free = self._functions["alloc"], self._functions["free"]
+        self._alloc, self._free = self._functions["alloc_async"], self._functions["free_async"]
         self.handle = ctypes.c_void_p()
         self._call("shared", device, None, ctypes.byref(self.handle))
 
     def disown(self) -> None:
         """Takes the allocator for a parent's, in the child of a ``fork``."""
         self.is_inherited = True
-        self._free = lambda handle, address: 0
+        self._free = lambda handle, address, stream: 0
 
     def _raise(self, status: int) -> NoReturn:
         text = f"millpond: {self._last_error().decode(errors='replace')}"
@@ -85,16 +85,18 @@ class Pond:
             self._string_free(out)
 
     def alloc(self, size: int, stream: int) -> int:
-        """Returns the address of a block for use on a stream, a driver's handle; 0 for 0 bytes."""
+        """Returns the address of a block for use on a stream, a driver's handle; 0 for 0 bytes. The stream may be
+        destroyed after any call with it, without a release, unless it was recorded."""
         out = ctypes.c_void_p()
         status = self._alloc(self.handle, size, stream, ctypes.byref(out))
         if status != 0:
             self._raise(status)
         return out.value or 0
 
-    def free(self, address: int) -> None:
-        """Frees a block. Work that uses it on its stream, or on one that was recorded, need not be over."""
-        status = self._free(self.handle, address)
+    def free(self, address: int, stream: int) -> None:
+        """Frees a block on a stream that is alive. Work that uses it there, on a stream that this one waits for, or on
+        one that was recorded, need not be over."""
+        status = self._free(self.handle, address, stream)
         if status != 0:
             self._raise(status)
 

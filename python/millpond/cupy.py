@@ -26,16 +26,17 @@ _before: Any = None
 
 
 class _Block:
-    """Owns a block, which is freed once the last array in it is gone."""
+    """Owns a block, which is freed once the last array in it is gone. It keeps the stream alive until then, as the free
+    is queued there."""
 
-    __slots__ = ("address", "pond")
+    __slots__ = ("address", "pond", "stream")
 
-    def __init__(self, pond: _pond.Pond, address: int) -> None:
-        self.pond, self.address = pond, address
+    def __init__(self, pond: _pond.Pond, address: int, stream: Any) -> None:
+        self.pond, self.address, self.stream = pond, address, stream
 
     def __del__(self) -> None:
         if self.address:
-            self.pond.free(self.address)
+            self.pond.free(self.address, self.stream.ptr)
 
 
 def _allocate(size: int) -> "cupy.cuda.MemoryPointer":
@@ -44,10 +45,11 @@ def _allocate(size: int) -> "cupy.cuda.MemoryPointer":
     device = cuda.device.get_device_id()
     pond = _pond.of(device)
     try:
-        address = pond.alloc(size, cuda.get_current_stream().ptr)
+        stream = cuda.get_current_stream()
+        address = pond.alloc(size, stream.ptr)
     except _pond.OutOfMemory as error:
         raise cuda.memory.OutOfMemoryError(size, pond.stats()["reserved_bytes.all.current"]) from error
-    return cuda.MemoryPointer(cuda.UnownedMemory(address, size, _Block(pond, address), device), 0)
+    return cuda.MemoryPointer(cuda.UnownedMemory(address, size, _Block(pond, address, stream), device), 0)
 
 
 def enable(conf: str | None = None) -> None:
@@ -92,7 +94,7 @@ def _of(device: int | None) -> _pond.Pond:
 
 def record_stream(array: "cupy.ndarray", stream: "cupy.cuda.Stream") -> None:
     """Tells that an array is used on a stream beside its own: what is queued there until the array is gone comes before
-    the next use of its memory.
+    the next use of its memory. Before that stream is destroyed, ``release_stream`` is called.
 
     Raises ``Error`` for an array that does not live in Millpond.
     """
@@ -103,8 +105,8 @@ def record_stream(array: "cupy.ndarray", stream: "cupy.cuda.Stream") -> None:
 
 
 def release_stream(stream: "cupy.cuda.Stream", device: int | None = None) -> None:
-    """Forgets a stream on which memory was allocated, also by PyTorch or RMM. Call it before a stream is destroyed: the
-    driver uses handles again.
+    """Forgets a stream. Call it before a stream is destroyed that was passed to ``record_stream``, or on which PyTorch
+    has allocated: the driver may crash where it is asked about one that is gone.
 
     Raises ``Error`` for a stream that was not used.
     """

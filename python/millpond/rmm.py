@@ -56,15 +56,13 @@ def resource(device: int = 0, conf: str | None = None) -> "rmm.mr.DeviceMemoryRe
     rmm = _import()
     _library.configure(conf)
     if device not in _resources:
-        # What a program frees on another stream than that of the allocation is used there until then.
         def allocate(size: int, stream: object) -> int:
             return _pond.of(device).alloc(size, _handle(stream))
 
         def deallocate(address: int, size: int, stream: object) -> None:
             pond = _pond.of(device)
             if address and not pond.is_inherited:
-                pond.record_stream(address, _handle(stream))
-                pond.free(address)
+                pond.free(address, _handle(stream))
 
         _resources[device] = rmm.mr.CallbackMemoryResource(allocate, deallocate)
     return _resources[device]

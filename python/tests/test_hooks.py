@@ -110,6 +110,31 @@ try: hook.release_stream(one)
 except hook.Error as error: print("Error" if str(error).startswith("millpond: ") else error)
 """), "Error\n")
 
+    def test_streams_may_be_destroyed_without_a_word(self) -> None:
+        # The simulated driver uses handles again at once, and loses the device where it is asked about a stream that is
+        # gone.
+        self.assertEqual(run("""
+import cupy, rmm, rmm.mr, millpond.cupy, millpond.rmm
+millpond.cupy.enable("policy:classic")
+millpond.rmm.enable()
+def destroy(handle): check(driver.cuStreamDestroy_v2(ctypes.c_void_p(handle)))
+class Stream(cupy._Stream):
+    def __del__(self): destroy(self.ptr)
+mine = rmm.mr.get_per_device_resource(0)
+for turn in range(50):
+    cupy.cuda.current = Stream(new_stream())
+    array = cupy.array((turn + 5) << 20)
+    # From now on the stream lives for the array alone.
+    cupy.cuda.current = cupy._Stream(0)
+    handle = new_stream()
+    address = mine.allocate((turn + 3) << 20, rmm.Stream(handle))
+    del array
+    mine.deallocate(address, (turn + 3) << 20, rmm.Stream(handle))
+    destroy(handle)
+millpond.cupy.empty_cache()
+print(millpond.cupy.stats()["allocated_bytes.all.current"], millpond.cupy.stats()["reserved_bytes.all.current"])
+"""), "0 0\n")
+
     def test_no_memory_is_the_error_of_cupy_and_can_be_recovered_from(self) -> None:
         said = run("""
 import cupy, millpond.cupy as hook
