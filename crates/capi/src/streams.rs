@@ -69,7 +69,8 @@ impl<B: Backend> Streams<B> {
     }
 
     /// Adds the stream of a handle, unless another thread has added it meanwhile. Returns the one that is there then. A
-    /// borrowed one that is added as a lasting one lasts from now on; if that is another stream, the borrowed one is over.
+    /// borrowed one that is added as a lasting one lasts from now on; if that is another stream, the borrowed one is
+    /// over.
     #[cold]
     pub(crate) fn add(&self, native: u64, stream: Stream<B>, tenure: Tenure) -> &Stream<B> {
         let _adding = self.adding.lock();

@@ -44,8 +44,8 @@ impl<G: Gear> CudaWith<G> {
     }
 
     /// Returns the number of a stream by its handle, as [`register_raw`](Self::register_raw) does. Unlike there, the
-    /// program may destroy the stream whenever no call with it is under way. A stream that was registered otherwise stays
-    /// registered, and `register_raw` makes a borrowed one a registered one.
+    /// program may destroy the stream whenever no call with it is under way. A stream that is registered stays so, and
+    /// `register_raw` makes a borrowed one a registered one.
     ///
     /// Call [`arrive`](Self::arrive) before each use. Of work on a borrowed stream only that counts which was queued
     /// before an `arrive` with `frees`, and fills and waits of this device. Copies through this device do not count.
@@ -62,8 +62,8 @@ impl<G: Gear> CudaWith<G> {
     }
 
     /// Begins a use of a [borrowed](Self::borrow_raw) stream. If its handle has become that of another stream, that one
-    /// waits on the device for the former one. With `frees`, an event is recorded behind what the program has queued, so
-    /// that marks which are made afterwards cover it. Does nothing for other streams.
+    /// waits on the device for the former one. With `frees`, an event is recorded behind what the program has queued,
+    /// so that marks which are made afterwards cover it. Does nothing for other streams.
     ///
     /// Six driver calls, and four more with `frees`; none waits, unless the former stream was captured when memory was
     /// freed there. While the stream is being captured, nothing is recorded, and its ticks stay open until the next

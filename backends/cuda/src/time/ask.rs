@@ -103,10 +103,10 @@ impl<G: Gear> Time<G> {
     /// covers the work that it should have covered.
     pub(super) fn forget(&self, lane: &Lane, state: &mut LaneState, caught: Arc<Event>) {
         lane.clock.uncover();
+        state.pending.retain(|pending| !Arc::ptr_eq(&pending.event, &caught));
         if state.tenure == Tenure::Borrowed {
             state.tenure = Tenure::Uncovered;
         }
-        state.pending.retain(|pending| !Arc::ptr_eq(&pending.event, &caught));
         self.recycle(lane, state, caught);
     }
 

@@ -97,8 +97,8 @@ impl<G: Gear> Time<G> {
         Ok(())
     }
 
-    /// Records an event behind what is queued on a borrowed stream. If there are many already, it takes the place of the
-    /// newest one.
+    /// Records an event behind what is queued on a borrowed stream. If there are many already, it takes the place of
+    /// the newest one.
     fn cover(&self, lane: &Lane, state: &mut LaneState, handle: CUstream) -> Result<(), CudaError> {
         state.tenure = Tenure::Uncovered;
         if state.pending.len() >= OUTSTANDING_MAX

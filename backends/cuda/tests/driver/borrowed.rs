@@ -1,5 +1,5 @@
-//! Streams that the program destroys without a word. The simulated driver refuses the handle of a stream that is gone with
-//! a code that loses the device, so that a call with such a handle fails each of these tests.
+//! Streams that the program destroys without a word. The simulated driver refuses the handle of a stream that is gone
+//! with a code that loses the device, so that a call with such a handle fails each of these tests.
 
 use millpond_backend::{Backend, Point, StreamId, StreamWait, Tick, Transfer};
 use millpond_cuda::CudaError;

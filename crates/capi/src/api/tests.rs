@@ -123,3 +123,30 @@ fn memory_that_another_stream_uses_is_kept_from_others_until_it_is_done() {
     assert_eq!(pond.alloc(4 * MIB), Ok(block));
     assert_eq!(pond.destroy().1, 2);
 }
+
+#[test]
+fn a_block_that_is_freed_on_another_stream_is_kept_until_that_one_is_done() {
+    let pond = Pond::new("policy:classic");
+    let (mut stream, mut block) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: the pointers are to local variables, and the allocator is not destroyed meanwhile.
+    unsafe {
+        assert_eq!(millpond_stream_create(pond.pond, &raw mut stream), 0);
+        assert_eq!(millpond_alloc_async(pond.pond, 0, stream, &raw mut block), 0);
+        assert!(block.is_null());
+        assert_eq!(millpond_free_async(pond.pond, block, stream), 0, "NULL does nothing");
+        assert_eq!(millpond_alloc_async(pond.pond, 4 * MIB, ptr::null_mut(), &raw mut block), 0);
+        pond.sim.busy(millpond_backend::StreamId(stream.addr() as u32));
+        assert_eq!(millpond_free_async(pond.pond, block, stream), 0);
+        assert_eq!(millpond_free_async(pond.pond, block, stream), Code::NotABlock as i32);
+    }
+    assert_eq!(pond.allocated(), 0);
+    assert_ne!(pond.alloc(4 * MIB), Ok(block), "the other stream still uses it");
+    pond.sim.synchronize();
+    assert_eq!(pond.alloc(4 * MIB), Ok(block));
+    // It is freed even if the device cannot say what uses it.
+    let unknown = ptr::without_provenance_mut(77 << 20);
+    // SAFETY: the allocator is not destroyed meanwhile.
+    assert_eq!(unsafe { millpond_free_async(pond.pond, block, unknown) }, Code::BadArgument as i32);
+    assert_eq!((pond.free(block), pond.allocated()), (Code::NotABlock as i32, 4 * MIB));
+    assert_eq!(pond.destroy().1, 1);
+}

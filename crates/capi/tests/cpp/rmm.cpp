@@ -43,6 +43,34 @@ millpond_usage usage_of(const resource &pond) {
     return usage;
 }
 
+// Streams come and go, and the driver uses their handles again.
+void streams_are_destroyed_once_their_buffers_are_freed() {
+    rmm::cuda_stream kept;
+    for (int turn = 0; turn < 500; ++turn) {
+        const std::vector<int> data(1 << 18, turn);
+        const std::size_t bytes = data.size() * sizeof(int);
+        rmm::device_buffer copy(bytes, of(kept));
+        {
+            rmm::cuda_stream stream;
+            rmm::device_buffer buffer(data.data(), bytes, of(stream));
+            const auto way = cudaMemcpyDeviceToDevice;
+            CHECK(cudaMemcpyAsync(copy.data(), buffer.data(), bytes, way, stream.value()) == cudaSuccess);
+            copy.set_stream(of(stream));
+            if (turn % 3 == 0) {
+                stream.synchronize();
+            }
+            copy = rmm::device_buffer(copy, of(stream));
+            std::vector<int> back(data.size());
+            const auto out = cudaMemcpyDeviceToHost;
+            CHECK(cudaMemcpyAsync(back.data(), copy.data(), bytes, out, stream.value()) == cudaSuccess);
+            stream.synchronize();
+            CHECK(back == data);
+            copy = rmm::device_buffer(0, of(kept));
+        }
+        rmm::device_buffer other(bytes << (turn % 7), of(kept));
+    }
+}
+
 // Each buffer is freed at once, on the stream that has used it last, and keeps its bytes until then.
 void buffers_hold_what_was_put_there() {
     rmm::cuda_stream one, two;
@@ -59,8 +87,6 @@ void buffers_hold_what_was_put_there() {
         two.synchronize();
         CHECK(back == data);
     }
-    CHECK(millpond_stream_release(resource{}.get(), one.value()) == MILLPOND_OK);
-    CHECK(millpond_stream_release(resource{}.get(), two.value()) == MILLPOND_OK);
 }
 
 void adaptors_count_what_lies_in_millpond(const resource &pond) {
@@ -77,7 +103,6 @@ void adaptors_count_what_lies_in_millpond(const resource &pond) {
     } catch (const rmm::out_of_memory &caught) {
         std::printf("%.100s\n", caught.what());
     }
-    CHECK(millpond_stream_release(pond.get(), stream.value()) == MILLPOND_OK);
 }
 
 } // namespace
@@ -86,6 +111,7 @@ int main() {
     const resource pond;
     rmm::mr::set_current_device_resource(pond);
     buffers_hold_what_was_put_there();
+    streams_are_destroyed_once_their_buffers_are_freed();
     adaptors_count_what_lies_in_millpond(pond);
     std::printf("peak reserved %llu MiB: RMM lives in Millpond\n",
                 static_cast<unsigned long long>(usage_of(pond).max_reserved_bytes >> 20));
