@@ -239,7 +239,7 @@ millpond_status millpond_record_stream(millpond_allocator *pond, void *address, 
 /* Allocates a block as millpond_alloc does, on a stream that the program may destroy whenever no call with it is under way,
  * without millpond_stream_release, as with cudaMallocAsync. The driver may use its handle again: the new stream then waits
  * on the device for what was freed on the old one. All blocks that the program uses on such a stream are freed with
- * millpond_free_async. About a microsecond more than millpond_alloc, for driver calls that do not wait.
+ * millpond_free_async. Costs a few driver calls more than millpond_alloc, none of which waits.
  *
  * A stream that was also passed to another function that takes one, or used by PyTorch, must be released before it is
  * destroyed, as ever. It costs nothing more then.
@@ -249,7 +249,7 @@ millpond_status millpond_alloc_async(millpond_allocator *pond, uint64_t bytes, m
 
 /* Frees a block on a stream, as cudaFreeAsync does: work on other streams that uses it comes before what is queued on this
  * one. The program sees to that, and may destroy the streams at once after the call, as work that is queued there is still
- * taken into account. NULL does nothing. About two microseconds, for driver calls that do not wait: an event is recorded.
+ * taken into account. NULL does nothing. An event is recorded: a few driver calls, none of which waits.
  * While the stream is being captured there is none, and until the next call with it other streams cannot have the memory.
  *
  * Errors: those of millpond_free and millpond_record_stream. Unless it is NOT_A_BLOCK or BAD_ALLOCATOR, the block is freed

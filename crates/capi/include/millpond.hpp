@@ -20,8 +20,8 @@
  * STREAMS. A stream may be destroyed at any time after the last call with it, as with RMM's own resources; nothing is
  * released for it. The functions are those of millpond_alloc_async and millpond_free_async.
  *
- * COSTS. Those of millpond.h: a microsecond or two, for driver calls that do not wait, on a stream that the program has
- * made, and tens of nanoseconds on a default stream.
+ * COSTS. Those of millpond.h: a few driver calls that do not wait, on a stream that the program has made, and tens of
+ * nanoseconds on a default stream.
  */
 #ifndef MILLPOND_HPP
 #define MILLPOND_HPP
