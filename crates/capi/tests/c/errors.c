@@ -77,7 +77,9 @@ static void streams(const char *device, millpond_allocator *pond) {
     }
     OK(millpond_free(pond, block));
     OK(millpond_stream_release(pond, stream));
-    FAILS(millpond_alloc(pond, 512, stream, &block), MILLPOND_BAD_ARGUMENT, "");
+    if (!is_cuda) { /* The driver may crash where it is asked about a stream that was destroyed. */
+        FAILS(millpond_alloc(pond, 512, stream, &block), MILLPOND_BAD_ARGUMENT, "was released");
+    }
 }
 
 static void memory(millpond_allocator *pond) {
