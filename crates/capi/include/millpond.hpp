@@ -109,13 +109,13 @@ public:
     /* Allocates memory that any stream may use at once, and waits for the legacy default stream. The device of the
      * allocator is the current one. Throws as `allocate` does, and cuda::cuda_error. */
     [[nodiscard]] void *allocate_sync(std::size_t bytes, std::size_t alignment = kAlignment) {
-        const cuda::stream_ref stream{cudaStream_t{}};
-        void *memory = allocate(stream, bytes, alignment);
-        try {
-            stream.sync();
-        } catch (...) {
+        void *memory = allocate(cuda::stream_ref{cudaStream_t{}}, bytes, alignment);
+        // CUDA's runtime also serves a thread that has not used CUDA before. The driver's call, which is behind the sync()
+        // of a stream_ref, fails there: no context is current.
+        const cudaError_t code = cudaStreamSynchronize(cudaStreamLegacy);
+        if (code != cudaSuccess) {
             give_back(memory);
-            throw;
+            throw cuda::cuda_error(code, "millpond cannot wait for the default stream");
         }
         return memory;
     }

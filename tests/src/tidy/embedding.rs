@@ -31,6 +31,7 @@ const ALLOWED: [&str; 24] = [
     "redox_syscall",
     "scopeguard",
     "smallvec",
+    "strsim",
     "syn",
     "thiserror",
     "thiserror-impl",

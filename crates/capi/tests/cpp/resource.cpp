@@ -25,6 +25,13 @@ extern "C" cudaError_t cudaGetDevice(int *device) {
     return current < 0 ? cudaErrorInitializationError : cudaSuccess;
 }
 
+static std::atomic<int> waits{0};
+static cudaError_t synchronized(cudaStream_t stream);
+
+extern "C" cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    return synchronized(stream);
+}
+
 namespace {
 
 using millpond::resource;
@@ -76,6 +83,18 @@ void use_device() {
     CHECK(driver<int(void **, int)>("cuDevicePrimaryCtxRetain")(&context, 0) == 0);
     CHECK(driver<int(void *)>("cuCtxSetCurrent")(context) == 0);
 }
+
+} // namespace
+
+// As the runtime does: where the thread has no current context, that of the device becomes it.
+static cudaError_t synchronized(cudaStream_t stream) {
+    ++waits;
+    use_device();
+    const int code = driver<int(cudaStream_t)>("cuStreamSynchronize")(stream);
+    return code == 0 ? cudaSuccess : cudaErrorUnknown;
+}
+
+namespace {
 
 cuda::stream_ref new_stream(const resource &pond) {
     millpond_stream stream = nullptr;
@@ -179,6 +198,10 @@ void memory_without_a_stream_is_for_all() {
     pond.deallocate_sync(nullptr, 0);
     CHECK(pond.allocate(legacy, 7 * kMiB) == memory);
     pond.deallocate(cuda::stream_ref{cudaStreamLegacy}, memory, 7 * kMiB);
+    // A thread that has not used CUDA yet may have no current context, which the runtime gives it.
+    const int before = waits;
+    std::thread([&] { pond.deallocate_sync(pond.allocate_sync(kMiB), kMiB); }).join();
+    CHECK(waits == before + 1);
 }
 
 void what_fails_is_thrown() {
