@@ -11,7 +11,7 @@ const LIBRARY: &str = "millpond";
 const DEVICES: [&str; 5] = ["millpond-any", "millpond-sim", "millpond-cuda", "millpond-vulkan", "millpond-wgpu"];
 
 /// All packages that the library may stand on, on any platform.
-const ALLOWED: [&str; 24] = [
+const ALLOWED: [&str; 25] = [
     "bitflags",
     "boxcar",
     "bytemuck",
