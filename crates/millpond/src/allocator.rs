@@ -151,8 +151,9 @@ impl<B: Backend> Allocator<B> {
     /// [`Error::UnknownStream`] if the device has no such stream; [`Error::Driver`] if a driver call fails.
     pub fn reached(&self, point: Point) -> Result<bool, Error<B::Error>> {
         let backend = self.backend_with(point.stream)?;
-        let reached = backend.reached(point.stream).map_err(|e| Error::of_driver("reached", e))?;
-        Ok(reached >= point.tick)
+        let tick = backend.reached(point.stream).map_err(|e| Error::of_driver("reached", e))?;
+        self.state().note_reached(Point { tick, ..point });
+        Ok(tick >= point.tick)
     }
 
     /// Blocks until everything up to a point is complete. [`when_reached`](Self::when_reached) can be awaited instead.
@@ -164,7 +165,7 @@ impl<B: Backend> Allocator<B> {
     /// [`Error::Driver`] if a driver call fails.
     pub fn wait(&self, point: Point) -> Result<(), Error<B::Error>> {
         let reached = self.backend_with(point.stream)?.wait(point).map_err(|e| Error::of_driver("wait", e))?;
-        if reached >= point.tick { Ok(()) } else { Err(Error::NotReached { point, reached }) }
+        self.state().waited_for(point, reached)
     }
 
     /// Returns the backend, if it has the stream.

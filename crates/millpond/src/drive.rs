@@ -519,8 +519,10 @@ impl<B: Backend> State<B> {
     }
 
     fn waited(&self, point: Point) -> Result<Point, Error<B::Error>> {
-        let tick = self.backend.wait(point);
-        tick.map(|tick| Point { tick, ..point }).map_err(|e| Error::of_driver("wait", e))
+        let tick = self.backend.wait(point).map_err(|e| Error::of_driver("wait", e))?;
+        let reached = Point { tick, ..point };
+        self.note_reached(reached);
+        Ok(reached)
     }
 
     pub(crate) fn mark(&self, stream: StreamId) -> Point {

@@ -15,8 +15,8 @@ use millpond_core::{Outcome, PageCall, SegmentId, Step};
 use crate::notes::switches::Noting;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
-/// Something that happened in an allocator. None of it depends on the device's time, except when a program asks: the
-/// same requests lead to the same events on every device that reuses in order.
+/// Something that happened in an allocator. None of it depends on the device's time, except [`Reached`](Event::Reached)
+/// and when a program asks: the same requests lead to the same other events on every device that reuses in order.
 ///
 /// From its `Grant` to its `Free`, a block is identified by its segment and the offset in it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -78,6 +78,33 @@ pub enum Event {
         /// The offset in the segment, in bytes.
         offset: u64,
         /// The point, which may have been taken before the sink was set.
+        point: Point,
+    },
+    /// A stream was submitted up to a point, on a device where the application does that
+    /// ([`Stream::submit`](crate::Stream::submit)). Submits that the program makes without the allocator are told when
+    /// it next looks at the stream. The same point may be told several times.
+    Submit {
+        /// The point.
+        point: Point,
+    },
+    /// What is queued on a stream from now on waits for a point, on the device
+    /// ([`Stream::wait_for`](crate::Stream::wait_for)). Waits that the allocator itself queues are
+    /// [steps](Event::Step).
+    StreamWait {
+        /// The stream that waits.
+        stream: StreamId,
+        /// The point.
+        point: Point,
+    },
+    /// The program has waited until a point was reached ([`Stream::synchronize`](crate::Stream::synchronize),
+    /// [`Allocator::wait`](crate::Allocator::wait), a download).
+    HostWait {
+        /// The point.
+        point: Point,
+    },
+    /// The allocator has seen that the device has reached a point. The same point may be told several times.
+    Reached {
+        /// The point.
         point: Point,
     },
     /// A request found no cached block that serves it. Steps follow, unless memory has come free meanwhile.

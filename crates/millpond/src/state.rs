@@ -36,6 +36,7 @@ pub(crate) mod steps;
 mod tell;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod timing;
 
 /// A lane of an allocator, which its state owns.
 pub(crate) type Lane<B> = lane::Lane<B, State<B>>;
@@ -509,7 +510,9 @@ impl<B: Backend> State<B> {
     /// Asks how far a stream is.
     pub(crate) fn reached(&self, stream: StreamId) -> Result<Point, Error<B::Error>> {
         let tick = self.backend.reached(stream).map_err(|e| Error::of_driver("reached", e))?;
-        Ok(Point { stream, tick })
+        let point = Point { stream, tick };
+        self.note_reached(point);
+        Ok(point)
     }
 
     /// Publishes the coordinator's state for the hot path. The caller holds the coordinator's lock.

@@ -82,9 +82,7 @@ impl<B: Backend> Stream<B> {
     pub fn point(&self) -> Point {
         let state = self.lane.owner();
         let point = state.mark(self.id);
-        if state.sinks.is_told() {
-            state.sinks.tell(&Event::Mark { point });
-        }
+        state.note_point(point);
         point
     }
 

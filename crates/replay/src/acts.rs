@@ -65,7 +65,13 @@ fn block(event: &Event) -> Option<u32> {
         | Event::Complete { id }
         | Event::Use { id, .. }
         | Event::Until { id, .. } => Some(id),
-        Event::Mark { .. } | Event::EmptyCache | Event::Trim { .. } => None,
+        Event::Mark { .. }
+        | Event::Submit { .. }
+        | Event::StreamWait { .. }
+        | Event::HostWait { .. }
+        | Event::Reached { .. }
+        | Event::EmptyCache
+        | Event::Trim { .. } => None,
     }
 }
 

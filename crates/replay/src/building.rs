@@ -1,10 +1,10 @@
 //! A trace that is being made of what happened to an allocator.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use millpond::SegmentId;
-use millpond_backend::{Point, StreamId};
+use millpond_backend::{Point, StreamId, Tick};
 use millpond_trace::{Details, Event, Header, Place as At, Trace};
 
 /// The place of a block: no two live ones have the same.
@@ -20,7 +20,10 @@ pub(crate) struct Building {
     /// The numbers of what live blocks have grown by. The trace format has no growth: each is a block of its own, which
     /// is used and freed with the first one.
     grown: HashMap<Place, Vec<u32>>,
-    points: HashMap<Point, u32>,
+    points: BTreeMap<(StreamId, Tick), u32>,
+    /// Of each stream the newest tick that was submitted, and the newest point that was seen to be reached.
+    submitted: HashMap<StreamId, Tick>,
+    reached: HashMap<StreamId, u32>,
     allocations: u32,
     details: Details,
     /// What is known of the events that are added next.
@@ -107,11 +110,48 @@ impl Building {
     /// is so defined later than it was taken, so that a replay never reuses the memory too early.
     pub(crate) fn point(&mut self, point: Point) -> u32 {
         let next = self.points.len() as u32;
-        let known = *self.points.entry(point).or_insert(next);
+        let known = *self.points.entry((point.stream, point.tick)).or_insert(next);
         if known == next {
             self.push_on(point.stream, Event::Mark { point: next, stream: point.stream.0 });
         }
         known
+    }
+
+    /// Adds that a stream was submitted up to a point; nothing if it was before.
+    pub(crate) fn submitted(&mut self, point: Point) {
+        let newest = self.submitted.entry(point.stream).or_default();
+        if *newest < point.tick {
+            *newest = point.tick;
+            self.point(point);
+            self.push_on(point.stream, Event::Submit { stream: point.stream.0 });
+        }
+    }
+
+    /// Adds that a stream waits for a point on the device.
+    pub(crate) fn stream_waits(&mut self, stream: StreamId, point: Point) {
+        // Where the application submits, a wait takes a point that was submitted.
+        if !self.submitted.is_empty() {
+            self.submitted(point);
+        }
+        let point = self.point(point);
+        self.push_on(stream, Event::StreamWait { stream: stream.0, point });
+    }
+
+    /// Adds that the program has waited for a point.
+    pub(crate) fn host_waits(&mut self, point: Point) {
+        let point = self.point(point);
+        self.push(Event::HostWait { point });
+    }
+
+    /// Adds that a stream was seen to have reached a point: the newest one that is known up to there, unless that was
+    /// reached before.
+    pub(crate) fn reached(&mut self, point: Point) {
+        let up_to = (point.stream, Tick::ZERO)..=(point.stream, point.tick);
+        let Some((_, &newest)) = self.points.range(up_to).next_back() else { return };
+        if self.reached.get(&point.stream).is_none_or(|&before| before != newest) {
+            self.reached.insert(point.stream, newest);
+            self.push(Event::Reached { point: newest });
+        }
     }
 
     pub(crate) fn empty_cache(&mut self) {

@@ -1,6 +1,6 @@
 //! Work that is under way while a replay continues, so that freed memory is not done with at once.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use millpond::{Buffer, Error, Stream};
@@ -20,6 +20,24 @@ pub trait Flight<B: Backend> {
 
     /// Notes that an event of the trace comes next.
     fn event(&mut self) {}
+
+    /// Returns whether a piece of work is queued before the free of a block as well: on the other streams that use it,
+    /// and if there are none, on its own.
+    fn has_last_uses(&self) -> bool {
+        false
+    }
+
+    /// Notes that the device of the recorded run was seen to have reached a point.
+    ///
+    /// # Errors
+    ///
+    /// Returns the driver's error.
+    fn reached(&mut self, _backend: &B, _point: Point) -> Result<(), B::Error> {
+        Ok(())
+    }
+
+    /// Notes that a pass is over.
+    fn over(&mut self) {}
 
     /// Returns the time on the clock of the work, if it has one of its own. The time of a pass is taken from it.
     fn clock(&self) -> Option<Duration> {
@@ -111,11 +129,13 @@ impl<B: Backend> Flight<B> for HeldFor<'_> {
 pub(crate) struct Flying<'a, B: Backend, W> {
     watch: W,
     flight: Option<Box<dyn Flight<B> + 'a>>,
+    /// For each live block that other streams use, those streams, if last uses are queued.
+    used: HashMap<u32, Vec<StreamId>>,
 }
 
 impl<'a, B: Backend, W> Flying<'a, B, W> {
     pub(crate) fn new(watch: W, flight: Option<Box<dyn Flight<B> + 'a>>) -> Self {
-        Self { watch, flight }
+        Self { watch, flight, used: HashMap::new() }
     }
 
     pub(crate) fn watch(&self) -> &W {
@@ -132,6 +152,10 @@ impl<'a, B: Backend, W> Flying<'a, B, W> {
         if let Some(flight) = &mut self.flight {
             flight.land();
         }
+    }
+
+    fn has_last_uses(&self) -> bool {
+        self.flight.as_ref().is_some_and(|flight| flight.has_last_uses())
     }
 
     fn begin(&mut self, stream: StreamId) -> Result<(), Error<B::Error>> {
@@ -158,12 +182,26 @@ impl<B: Backend, W: Watch<B>> Watch<B> for Flying<'_, B, W> {
 
     fn used(&mut self, id: u32, buffer: &Buffer<B>, stream: &Stream<B>) -> Result<(), Self::Error> {
         self.watch.used(id, buffer, stream)?;
+        if self.has_last_uses() {
+            self.used.entry(id).or_default().push(stream.id());
+        }
         self.begin(stream.id())?;
         Ok(())
     }
 
     fn freeing(&mut self, event: usize, id: u32, buffer: &Buffer<B>) -> Result<(), Self::Error> {
+        if self.has_last_uses() {
+            let users = self.used.remove(&id).unwrap_or_else(|| vec![buffer.stream()]);
+            users.into_iter().try_for_each(|stream| self.begin(stream))?;
+        }
         self.watch.freeing(event, id, buffer)
+    }
+
+    fn reached(&mut self, backend: &B, point: Point) -> Result<(), Self::Error> {
+        if let Some(flight) = &mut self.flight {
+            flight.reached(backend, point).map_err(|error| failed("wait", error))?;
+        }
+        self.watch.reached(backend, point)
     }
 
     fn refused(&mut self, id: u32, error: &Error<B::Error>) {
@@ -175,6 +213,9 @@ impl<B: Backend, W: Watch<B>> Watch<B> for Flying<'_, B, W> {
     }
 
     fn over(&mut self) -> Result<(), Self::Error> {
+        if let Some(flight) = &mut self.flight {
+            flight.over();
+        }
         self.watch.over()
     }
 }

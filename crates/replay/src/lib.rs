@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod acts;
+mod as_recorded;
 mod building;
 mod check;
 mod evidence;
@@ -24,6 +25,7 @@ mod used;
 mod vary;
 mod watch;
 
+pub use as_recorded::AsRecorded;
 pub use check::{CheckError, WrongByte};
 pub use fills::Fills;
 pub use fitting::{Fit, Fits, FittingError, Recorded, fits_of, under_each_policy, which_policies_fit};

@@ -1,7 +1,7 @@
 //! Observers that programs bring: they are told what a replay does, and may look at the allocator meanwhile.
 
 use millpond::{Buffer, Error, Stream};
-use millpond_backend::Backend;
+use millpond_backend::{Backend, Point};
 
 use crate::watch::Watch;
 
@@ -72,6 +72,10 @@ impl<B: Backend, W: Watch<B>> Watch<B> for Observed<'_, B, W> {
             observer.freeing(id, buffer);
         }
         Ok(())
+    }
+
+    fn reached(&mut self, backend: &B, point: Point) -> Result<(), Self::Error> {
+        self.watch.reached(backend, point)
     }
 
     fn refused(&mut self, id: u32, error: &Error<B::Error>) {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use millpond::Allocator;
 use millpond::events::{Event as Told, Sink};
 use millpond_backend::Backend;
-use millpond_trace::Trace;
+use millpond_trace::{Header, Trace};
 
 use crate::building::Building;
 
@@ -39,7 +39,12 @@ impl Recorder {
     /// Ends the recording and returns the trace; `None` if there was no recording. Blocks that were handed out before
     /// the start do not appear in it.
     pub fn finish<B: Backend>(allocator: &Allocator<B>) -> Option<Trace> {
-        allocator.take_sink::<Self>().map(|recorder| recorder.building.into_trace())
+        let addresses = allocator.backend().caps().pages.map(|pages| pages.address_bytes);
+        let limited = addresses.filter(|bytes| *bytes != u64::MAX);
+        let header =
+            limited.map(|bytes| Header::new([("address_bytes".to_owned(), bytes.into())].into_iter().collect()));
+        let header = header.and_then(Result::ok).unwrap_or_default();
+        allocator.take_sink::<Self>().map(|recorder| Trace { header, ..recorder.building.into_trace() })
     }
 }
 
@@ -59,6 +64,10 @@ impl Sink for Recorder {
             Told::Free { segment, offset } => building.free((segment, offset)),
             Told::Use { segment, offset, stream } => building.used_on((segment, offset), stream),
             Told::Mark { point } => drop(building.point(point)),
+            Told::Submit { point } => building.submitted(point),
+            Told::StreamWait { stream, point } => building.stream_waits(stream, point),
+            Told::HostWait { point } => building.host_waits(point),
+            Told::Reached { point } => building.reached(point),
             Told::Until { segment, offset, point } => building.used_until((segment, offset), point),
             Told::EmptyCache => building.empty_cache(),
             Told::Trim { bytes } => building.trim(bytes),

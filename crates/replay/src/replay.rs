@@ -33,6 +33,10 @@ pub struct Replay {
     pub(crate) points: usize,
     pub(crate) streams: u32,
     pub(crate) live_peak: u64,
+    /// Whether the program submits its work.
+    pub(crate) has_submits: bool,
+    /// The bytes of addresses that the recorded device had, if they were limited.
+    pub(crate) address_bytes: Option<u64>,
     /// The bytes and the addresses of the recorded program's segments, in order.
     pub(crate) segment_addresses: Arc<[(u64, u64)]>,
     /// What ends replays early.
@@ -68,6 +72,8 @@ impl Replay {
             points: trace.events.iter().filter(|event| matches!(event, Event::Mark { .. })).count(),
             streams: used.count(),
             live_peak: trace.live_peak(),
+            has_submits: trace.events.iter().any(|event| matches!(event, Event::Submit { .. })),
+            address_bytes: trace.header.address_bytes(),
             segment_addresses: trace.header.segment_addresses().into(),
             stop: None,
         }
@@ -140,7 +146,7 @@ impl Replay {
             watch.freeing(events, id, &buffer)?;
             submits.free(id, buffer)?;
         }
-        submits.submit()?;
+        submits.end()?;
         submits.take_spent();
         watch.over()
     }
@@ -207,6 +213,18 @@ impl Replay {
                         buffer.used_until(points[point as usize])?;
                     }
                 }
+                Event::Submit { stream } => submits.submit_as_recorded(streams[stream as usize].id())?,
+                Event::StreamWait { stream, point } => {
+                    if allocator.backend().caps().stream_wait {
+                        submits.submit()?;
+                        streams[stream as usize].wait_for(points[point as usize])?;
+                    }
+                }
+                Event::HostWait { point } => {
+                    submits.submit()?;
+                    submits.wait(points[point as usize])?;
+                }
+                Event::Reached { point } => watch.reached(allocator.backend(), points[point as usize])?,
                 Event::EmptyCache => {
                     submits.submit()?;
                     allocator.empty_cache()?;
@@ -231,7 +249,7 @@ impl Replay {
         streams: &'a [Stream<B>],
         waits: bool,
     ) -> Submits<'a, B> {
-        Submits::new(allocator, streams, &self.elsewhere, waits)
+        Submits::new(allocator, streams, &self.elsewhere, waits, self.has_submits)
     }
 
     /// Returns the error with its event numbered as in the trace.

@@ -44,6 +44,8 @@ pub(crate) struct Submits<'a, B: Backend> {
     elsewhere: &'a Elsewhere,
     /// Whether the application closes ticks.
     needed: bool,
+    /// Whether the program makes its submits itself.
+    recorded: bool,
     /// Whether it waits for what it submits. As no work is queued, the device then behaves like one that completes all
     /// work at once, and the decisions are the same.
     waits: bool,
@@ -57,19 +59,23 @@ pub(crate) struct Submits<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> Submits<'a, B> {
-    /// Creates the submits of a replay. With `waits`, each submit is waited for.
+    /// Creates the submits of a replay. With `waits`, each submit is waited for. With `recorded`, they are those of the
+    /// trace, and no others are made before a pass is over.
     pub(crate) fn new(
         allocator: &'a Allocator<B>,
         streams: &'a [Stream<B>],
         elsewhere: &'a Elsewhere,
         waits: bool,
+        recorded: bool,
     ) -> Self {
         let caps = allocator.backend().caps();
+        let closes = caps.closing == Closing::Submit;
         Self {
             allocator,
             streams,
             elsewhere,
-            needed: caps.closing == Closing::Submit,
+            needed: closes && !recorded,
+            recorded: closes && recorded,
             waits,
             direct: !allocator.settings().policy.caches() && caps.reuse == Reuse::InOrder,
             open: Vec::new(),
@@ -126,6 +132,29 @@ impl<'a, B: Backend> Submits<'a, B> {
         } else {
             Ok(())
         }
+    }
+
+    /// Submits a stream where the program did. Elsewhere than where the application closes ticks, it has no effect.
+    pub(crate) fn submit_as_recorded(&mut self, stream: StreamId) -> Result<(), Error<B::Error>> {
+        if !self.recorded {
+            return Ok(());
+        }
+        self.open.push(stream);
+        self.submit_open()?;
+        if self.direct { self.allocator.release_idle() } else { Ok(()) }
+    }
+
+    /// Submits what the end of a pass leaves open.
+    pub(crate) fn end(&mut self) -> Result<(), Error<B::Error>> {
+        if self.recorded {
+            self.open.extend(self.streams.iter().map(Stream::id));
+        }
+        self.submit()
+    }
+
+    /// Waits for a point, as far as it was submitted.
+    pub(crate) fn wait(&mut self, point: Point) -> Result<(), Error<B::Error>> {
+        self.allocator.backend().wait(point).map(drop).map_err(|error| failed("wait", error))
     }
 
     /// Submits every stream with open marks.

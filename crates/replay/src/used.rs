@@ -36,6 +36,8 @@ impl Used {
             Event::Allocate { id, bytes, stream } => Event::Allocate { id, bytes, stream: place(stream) },
             Event::Use { id, stream } => Event::Use { id, stream: place(stream) },
             Event::Mark { point, stream } => Event::Mark { point, stream: place(stream) },
+            Event::Submit { stream } => Event::Submit { stream: place(stream) },
+            Event::StreamWait { stream, point } => Event::StreamWait { stream: place(stream), point },
             other => other,
         }
     }
@@ -50,7 +52,11 @@ impl Used {
 
 fn stream_of(event: &Event) -> Option<u32> {
     match *event {
-        Event::Allocate { stream, .. } | Event::Use { stream, .. } | Event::Mark { stream, .. } => Some(stream),
+        Event::Allocate { stream, .. }
+        | Event::Use { stream, .. }
+        | Event::Mark { stream, .. }
+        | Event::Submit { stream }
+        | Event::StreamWait { stream, .. } => Some(stream),
         _ => None,
     }
 }
@@ -61,16 +67,18 @@ mod tests {
 
     #[test]
     fn streams_are_numbered_by_their_order_and_none_is_made_up() {
-        let text = "m 0 65535\na 0 1 3\nu 0 700\nf 0\n";
+        let text = "m 0 65535\na 0 1 3\nu 0 700\nf 0\nq 9\nd 8 0\n";
         let trace = Trace::parse(text.as_bytes()).expect("a trace");
         let used = Used::of(&trace);
         let events: Vec<_> = trace.events.iter().map(|&event| used.renumbered(event)).collect();
         let wanted = [
-            Event::Mark { point: 0, stream: 2 },
+            Event::Mark { point: 0, stream: 4 },
             Event::Allocate { id: 0, bytes: 1, stream: 0 },
-            Event::Use { id: 0, stream: 1 },
+            Event::Use { id: 0, stream: 3 },
             Event::Free { id: 0 },
+            Event::Submit { stream: 2 },
+            Event::StreamWait { stream: 1, point: 0 },
         ];
-        assert_eq!((used.count(), &events[..]), (3, &wanted[..]));
+        assert_eq!((used.count(), &events[..]), (5, &wanted[..]));
     }
 }

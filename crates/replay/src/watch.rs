@@ -1,7 +1,7 @@
 //! Observers of a pass.
 
 use millpond::{Buffer, Error, Stream};
-use millpond_backend::Backend;
+use millpond_backend::{Backend, Point};
 
 /// An observer of the blocks of a pass while it runs. The time of its work is part of the time of the pass.
 pub(crate) trait Watch<B: Backend> {
@@ -21,6 +21,12 @@ pub(crate) trait Watch<B: Backend> {
 
     /// Observes that a block is about to be freed by the event at that place of the pass.
     fn freeing(&mut self, event: usize, id: u32, buffer: &Buffer<B>) -> Result<(), Self::Error>;
+
+    /// Observes that the device of the recorded run was seen to have reached a point.
+    #[inline]
+    fn reached(&mut self, _backend: &B, _point: Point) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// Observes that a request was refused for lack of memory. The replay continues without the block.
     #[inline]

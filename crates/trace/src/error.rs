@@ -93,7 +93,9 @@ pub enum Problem {
         limit: usize,
     },
     /// A line that begins with no event's letter and a space.
-    #[error("unknown event, expected a, f, c, u, m, w, e, t, p, k, n, s, l, i or a comment that begins with `#`")]
+    #[error(
+        "unknown event, expected a, f, c, u, m, w, q, d, h, r, e, t, p, k, n, s, l, i or a comment that begins with `#`"
+    )]
     UnknownEvent,
     /// A field that is missing or is not a number.
     #[error("expected {expected} at byte {byte}: decimal digits without a sign or leading zeros, after one space")]

@@ -43,6 +43,29 @@ pub enum Event {
         /// The point.
         point: u32,
     },
+    /// `q`: the program submits what is queued on a stream. Only for devices where the application does that: work is
+    /// not done before.
+    Submit {
+        /// The stream.
+        stream: u32,
+    },
+    /// `d`: what is queued on a stream from here on waits for a point, on the device.
+    StreamWait {
+        /// The stream that waits.
+        stream: u32,
+        /// The point.
+        point: u32,
+    },
+    /// `h`: the host waits until a point is reached.
+    HostWait {
+        /// The point.
+        point: u32,
+    },
+    /// `r`: the device is seen to have reached a point.
+    Reached {
+        /// The point.
+        point: u32,
+    },
     /// `e`: the program empties the cache.
     EmptyCache,
     /// `t`: the program asks to keep at most this number of bytes reserved.
@@ -50,4 +73,11 @@ pub enum Event {
         /// The number of bytes, below 2^63.
         bytes: u64,
     },
+}
+
+impl Event {
+    /// Returns whether the event says how far the device is: a submit, a wait, or a point that is reached.
+    pub fn is_timing(&self) -> bool {
+        matches!(self, Self::Submit { .. } | Self::StreamWait { .. } | Self::HostWait { .. } | Self::Reached { .. })
+    }
 }

@@ -130,12 +130,15 @@ impl Trace {
     /// Returns the errors of [`write`](Trace::write).
     pub fn write_to<W: Write>(&self, out: W) -> Result<W, TraceError> {
         let Self { header, events, details, .. } = self;
+        let is_timed = self.is_timed();
         if details.is_empty() {
-            let mut writer = TraceWriter::new(out, header)?;
+            let mut writer =
+                if is_timed { TraceWriter::with_timing(out, header) } else { TraceWriter::new(out, header) }?;
             events.iter().try_for_each(|event| writer.event(event))?;
             return writer.finish();
         }
-        let mut writer = TraceWriter::with_details(out, header)?;
+        let mut writer =
+            if is_timed { TraceWriter::with_timing(out, header) } else { TraceWriter::with_details(out, header) }?;
         // All of them, also what no event has.
         writer.define(details).map_err(TraceError::Write)?;
         for (at, event) in events.iter().enumerate() {

@@ -14,7 +14,7 @@ pub struct Header {
 /// The names with a fixed meaning that hold text.
 const TEXTS: [&str; 4] = ["workload", "conf", "torch", "gpu"];
 /// The names with a fixed meaning that hold a number of bytes.
-const BYTES: [&str; 4] = ["peak_requested", "peak_allocated", "peak_active", "peak_reserved"];
+const BYTES: [&str; 5] = ["peak_requested", "peak_allocated", "peak_active", "peak_reserved", "address_bytes"];
 
 /// The name of the list of segments.
 const SEGMENTS: &str = "segment_addresses";
@@ -25,8 +25,12 @@ const COUNTED: &str = "counted";
 /// The name of the version of the format. Without it, the version is 1.
 const FORMAT: &str = "format";
 
-/// The newest version of the format: 2 has details.
-const FORMAT_KNOWN: u64 = 2;
+/// The version of a trace of events alone. Such a trace does not name it.
+pub(crate) const PLAIN: u64 = 1;
+/// The version that has details.
+pub(crate) const WITH_DETAILS: u64 = 2;
+/// The version that has submits, waits and points that are reached, which is the newest.
+pub(crate) const WITH_TIMING: u64 = 3;
 
 /// Returns the pairs of whole numbers in a list, or `None` if it is anything else.
 fn pairs(value: &Value) -> Option<Vec<(u64, u64)>> {
@@ -43,10 +47,10 @@ impl Header {
     /// # Errors
     ///
     /// Returns an error for a value of the wrong kind under a name with a fixed meaning: `workload`, `conf`, `torch`
-    /// and `gpu` hold text; `peak_requested`, `peak_allocated`, `peak_active` and `peak_reserved` whole numbers;
-    /// `seconds` a number; `segment_addresses` a list of pairs of whole numbers; `counted` is `true`, and `format` 1 or
-    /// 2. Those two are of the text and not of the program, and so are left out here. Returns an error also for values
-    /// that together are longer, as the line that a trace has for them, than the 1 MiB that a line may have.
+    /// and `gpu` hold text; `peak_requested`, `peak_allocated`, `peak_active`, `peak_reserved` and `address_bytes`
+    /// whole numbers; `seconds` a number; `segment_addresses` a list of pairs of whole numbers; `counted` is `true`,
+    /// and `format` from 1 to 3. Those two are of the text and not of the program, and so are left out here. Returns an
+    /// error also for values that together are longer, as the line that a trace has for them, than the 1 MiB of a line.
     pub fn new(values: Map<String, Value>) -> Result<Self, Problem> {
         Self::of_text(values).map(|(header, _)| header)
     }
@@ -77,24 +81,25 @@ impl Header {
             Some(_) => return wrong(COUNTED, "true: the last line is `# end EVENTS`"),
         };
         match values.remove(FORMAT).map(|value| value.as_u64()) {
-            None | Some(Some(1..=FORMAT_KNOWN)) => {}
-            Some(Some(found @ 1..)) => return Err(Problem::NewerFormat { found, known: FORMAT_KNOWN }),
+            None | Some(Some(PLAIN..=WITH_TIMING)) => {}
+            Some(Some(found @ 1..)) => return Err(Problem::NewerFormat { found, known: WITH_TIMING }),
             Some(_) => return wrong(FORMAT, "a whole number from 1"),
         }
         let header = Self { values };
-        let bytes = header.line(true).len();
+        let bytes = header.line(WITH_TIMING).len();
         if bytes > LINE_BYTES_MAX {
             return Err(Problem::HeaderTooLong { bytes, limit: LINE_BYTES_MAX });
         }
         Ok((header, is_counted))
     }
 
-    /// Returns the line of a trace that has the values and promises a line at its end, without a line break.
-    pub(crate) fn line(&self, has_details: bool) -> String {
+    /// Returns the line of a trace of this version that has the values and promises a line at its end, without a line
+    /// break.
+    pub(crate) fn line(&self, format: u64) -> String {
         let mut values = self.values.clone();
         values.insert(COUNTED.into(), true.into());
-        if has_details {
-            values.insert(FORMAT.into(), FORMAT_KNOWN.into());
+        if format > PLAIN {
+            values.insert(FORMAT.into(), format.into());
         }
         format!("# {}", Value::from(values))
     }
@@ -166,6 +171,11 @@ impl Header {
     pub fn is_of_another_allocator(&self) -> bool {
         let from = self.values.get("imported_from").and_then(Value::as_str);
         from.is_some_and(|from| from != "pytorch")
+    }
+
+    /// Returns the bytes of addresses that the device had for its ranges, if they were limited and the header says so.
+    pub fn address_bytes(&self) -> Option<u64> {
+        self.values.get("address_bytes")?.as_u64()
     }
 
     /// Returns the segments that the program's allocator took from the driver, in order: the bytes and the address of

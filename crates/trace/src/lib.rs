@@ -53,6 +53,11 @@ impl Trace {
         self.events.iter().filter(|event| matches!(event, Event::Allocate { .. })).count()
     }
 
+    /// Returns whether an event says [how far the device is](Event::is_timing). Costs a pass over the events.
+    pub fn is_timed(&self) -> bool {
+        self.events.iter().any(Event::is_timing)
+    }
+
     /// Returns the largest sum in bytes of the blocks that were live at one time. A block lives from its allocation to
     /// its completion, or to its free where no completion follows, or to the end. No allocator can reserve less.
     ///

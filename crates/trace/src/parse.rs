@@ -308,8 +308,25 @@ impl Parser {
                 cursor.end("`w ID POINT`")?;
                 let id = self.block(name)?;
                 self.rules.expect_allocated(id, name)?;
-                let point = self.points.find(point).ok_or(Problem::PointUnknown { point })?;
-                Event::Until { id, point }
+                Event::Until { id, point: self.point(point)? }
+            }
+            b'q' => {
+                let stream = cursor.number("a stream's number")?;
+                cursor.end("`q STREAM`")?;
+                Event::Submit { stream: self.rules.stream(stream)? }
+            }
+            b'd' => {
+                let stream = cursor.number("a stream's number")?;
+                let point = cursor.number("a point's number")?;
+                cursor.end("`d STREAM POINT`")?;
+                let point = self.point(point)?;
+                Event::StreamWait { stream: self.rules.stream(stream)?, point }
+            }
+            letter @ (b'h' | b'r') => {
+                let point = cursor.number("a point's number")?;
+                cursor.end(if letter == b'h' { "`h POINT`" } else { "`r POINT`" })?;
+                let point = self.point(point)?;
+                if letter == b'h' { Event::HostWait { point } } else { Event::Reached { point } }
             }
             b'e' => {
                 cursor.end("`e` alone")?;
@@ -324,6 +341,10 @@ impl Parser {
             _ => return Ok(None),
         };
         Ok(Some(event))
+    }
+
+    fn point(&self, name: u64) -> Result<u32, Problem> {
+        self.points.find(name).ok_or(Problem::PointUnknown { point: name })
     }
 
     fn block(&self, name: u64) -> Result<u32, Problem> {

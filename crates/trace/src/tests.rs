@@ -105,7 +105,13 @@ fn what_breaks_a_rule_is_refused() {
         ("# {\"counted\":1}\ne\n", 1, "HeaderValue"),
         ("# {\"format\":\"2\"}\ne\n", 1, "HeaderValue"),
         ("# {\"format\":0}\ne\n", 1, "HeaderValue"),
-        ("# {\"format\":3}\ne\n", 1, "NewerFormat"),
+        ("# {\"format\":4}\ne\n", 1, "NewerFormat"),
+        ("q 65536\n", 1, "Stream"),
+        ("m 0 0\nd 65536 0\n", 2, "Stream"),
+        ("d 0 0\n", 1, "PointUnknown"),
+        ("h 0\n", 1, "PointUnknown"),
+        ("r 0\n", 1, "PointUnknown"),
+        ("m 0 0\nr 0 0\n", 2, "Surplus"),
         ("# {\"counted\":true}\ne\n# end 1\np main\n", 4, "AfterEnd"),
         ("p\n", 1, "UnknownEvent"),
         ("p \n", 1, "Text"),
@@ -477,4 +483,31 @@ fn the_limit_that_an_error_names_is_enough() {
     }
     let message = read(&limits(Limit::Events, 7)).unwrap_err().to_string();
     assert!(message.ends_with("raise `events` of its limits to 60002"), "{message}");
+}
+
+/// Submits, waits and points that are reached come back as they were written, in a trace that says that it has them.
+#[test]
+fn timing_is_read_as_it_was_written() {
+    let text = "m 7 2\nq 2\nd 9 7\nh 7\nr 7\n";
+    let timing = [
+        Event::Mark { point: 0, stream: 2 },
+        Event::Submit { stream: 2 },
+        Event::StreamWait { stream: 9, point: 0 },
+        Event::HostWait { point: 0 },
+        Event::Reached { point: 0 },
+    ];
+    for details in ["", "n a\nl 1\n"] {
+        let trace = Trace::parse(format!("{details}{text}").as_bytes()).unwrap();
+        assert_eq!((&trace.events[..], trace.streams, trace.is_timed()), (&timing[..], 10, true));
+        let written = trace.write_to(Vec::new()).unwrap();
+        assert_eq!(Trace::parse(&written).unwrap(), trace);
+        assert!(written.starts_with(b"# {\"counted\":true,\"format\":3}\n"), "{}", String::from_utf8_lossy(&written));
+    }
+    let plain = Trace::parse(b"m 0 0\n").unwrap();
+    assert!(!plain.is_timed() && plain.write_to(Vec::new()).unwrap().starts_with(b"# {\"counted\":true}\n"));
+    let mut writer = TraceWriter::with_timing(Vec::new(), &Header::default()).unwrap();
+    for event in [Event::HostWait { point: 0 }, Event::Reached { point: 0 }, Event::StreamWait { stream: 0, point: 0 }]
+    {
+        assert!(matches!(writer.event(&event), Err(TraceError::Event { event: 0, .. })), "{event:?}");
+    }
 }

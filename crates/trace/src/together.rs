@@ -42,6 +42,12 @@ impl Whole {
             Event::Until { id, point } => {
                 Event::Until { id: numbers.blocks[id as usize], point: numbers.points[point as usize] }
             }
+            Event::Submit { stream } => Event::Submit { stream: place(stream) },
+            Event::StreamWait { stream, point } => {
+                Event::StreamWait { stream: place(stream), point: numbers.points[point as usize] }
+            }
+            Event::HostWait { point } => Event::HostWait { point: numbers.points[point as usize] },
+            Event::Reached { point } => Event::Reached { point: numbers.points[point as usize] },
             Event::EmptyCache | Event::Trim { .. } => event,
         };
         self.events.push(event);
@@ -149,6 +155,16 @@ mod tests {
 
     const FIRST: &str = "a 0 100 0\nm 0 1\na 1 200 1\nf 0\n";
     const SECOND: &str = "a 0 300 0\nm 0 0\nw 0 0\nf 0\nc 0\na 1 400 0\nu 1 2\ne\n";
+    const TIMED: &str = "m 0 1\nq 1\nd 0 0\nh 0\nr 0\n";
+
+    #[test]
+    fn points_and_streams_of_timing_are_numbered_on() {
+        let in_turn = Trace::in_turn(&[trace(TIMED), trace(TIMED)]);
+        assert_eq!(in_turn, trace(&format!("{TIMED}m 1 1\nq 1\nd 0 1\nh 1\nr 1\n")));
+        let beside = Trace::beside(&[trace("m 0 0\n"), trace(TIMED)]);
+        let timing: Vec<_> = beside.events.iter().copied().filter(Event::is_timing).collect();
+        assert_eq!(timing, trace("m 0 0\nm 1 2\nq 2\nd 1 1\nh 1\nr 1\n").events[2..]);
+    }
 
     #[test]
     fn in_turn_each_ends_before_the_next_begins() {

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use crate::error::{Problem, TraceError};
+use crate::header::{PLAIN, WITH_DETAILS, WITH_TIMING};
 use crate::parse::END;
 use crate::rules::Rules;
 use crate::{Details, Event, Header, Place};
@@ -36,7 +37,7 @@ impl<W: Write> TraceWriter<W> {
     ///
     /// Returns the writer's error.
     pub fn new(out: W, header: &Header) -> Result<Self, TraceError> {
-        Self::begin(out, &header.line(false))
+        Self::begin(out, &header.line(PLAIN))
     }
 
     /// Begins a trace that may have [details](TraceWriter::event_at). Readers of traces without them refuse it.
@@ -45,7 +46,17 @@ impl<W: Write> TraceWriter<W> {
     ///
     /// Returns the writer's error.
     pub fn with_details(out: W, header: &Header) -> Result<Self, TraceError> {
-        Self::begin(out, &header.line(true))
+        Self::begin(out, &header.line(WITH_DETAILS))
+    }
+
+    /// Begins a trace that may have details, and [events of timing](Event::is_timing). Readers of traces without those
+    /// events refuse it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the writer's error.
+    pub fn with_timing(out: W, header: &Header) -> Result<Self, TraceError> {
+        Self::begin(out, &header.line(WITH_TIMING))
     }
 
     fn begin(mut out: W, header: &str) -> Result<Self, TraceError> {
@@ -116,6 +127,12 @@ impl<W: Write> TraceWriter<W> {
                 rules.expect_allocated(id, id.into())?;
                 rules.expect_point(point, point.into())
             }
+            Event::Submit { stream } => rules.stream(stream.into()).map(drop),
+            Event::StreamWait { stream, point } => {
+                rules.expect_point(point, point.into())?;
+                rules.stream(stream.into()).map(drop)
+            }
+            Event::HostWait { point } | Event::Reached { point } => rules.expect_point(point, point.into()),
             Event::EmptyCache => Ok(()),
             Event::Trim { bytes } => Rules::trim(bytes),
         }
@@ -168,6 +185,10 @@ impl<W: Write> TraceWriter<W> {
             Event::Use { id, stream } => writeln!(out, "u {id} {stream}"),
             Event::Mark { point, stream } => writeln!(out, "m {point} {stream}"),
             Event::Until { id, point } => writeln!(out, "w {id} {point}"),
+            Event::Submit { stream } => writeln!(out, "q {stream}"),
+            Event::StreamWait { stream, point } => writeln!(out, "d {stream} {point}"),
+            Event::HostWait { point } => writeln!(out, "h {point}"),
+            Event::Reached { point } => writeln!(out, "r {point}"),
             Event::EmptyCache => writeln!(out, "e"),
             Event::Trim { bytes } => writeln!(out, "t {bytes}"),
         }

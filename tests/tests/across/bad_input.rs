@@ -121,7 +121,7 @@ const TRACES: &[(&str, u64, &str)] = &[
     ("a 0 1 0\nf 0", 2, "the text ends inside this line, expected a line break"),
     ("e\n# cut off", 2, "the text ends inside this line"),
     ("e\r\n", 1, "expected the line's end at byte 1; an event has `e` alone; the line is `e\\r`"),
-    ("x 1\n", 1, "unknown event, expected a, f, c, u, m, w, e, t, p, k, n, s, l, i or a comment"),
+    ("x 1\n", 1, "unknown event, expected a, f, c, u, m, w, q, d, h, r, e, t, p, k, n, s, l, i or a comment"),
     (" f 0\n", 1, "unknown event"),
     ("A 0 1 0\n", 1, "unknown event"),
     ("\u{feff}e\n", 1, "unknown event"),

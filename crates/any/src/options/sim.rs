@@ -1,7 +1,7 @@
 //! The simulated device, and the options that `sim:...` takes.
 
 use millpond_backend::{PageCaps, Reuse};
-use millpond_sim::{Completion, CostModel, Sim};
+use millpond_sim::{Completion, CostModel, Sim, SimBuilder};
 
 use super::{listed, parse_bytes};
 
@@ -26,6 +26,11 @@ pub struct SimOptions {
 impl SimOptions {
     /// Creates a device.
     pub fn open(&self) -> Sim {
+        self.builder().build()
+    }
+
+    /// Returns the builder of a device, for properties that have no option.
+    pub fn builder(&self) -> SimBuilder {
         let mut builder = Sim::builder();
         if let Some(bytes) = self.bytes {
             builder = builder.total_bytes(bytes);
@@ -45,7 +50,7 @@ impl SimOptions {
         if let Some(keep) = self.contents {
             builder = builder.keep_contents(keep);
         }
-        builder.build()
+        builder
     }
 
     /// Parses the options after `sim:`, separated by commas.

@@ -10,7 +10,7 @@ use millpond_conformance::{CudaDevice, Tested};
 use millpond_cuda::{Alloc, Cuda, CudaBuilder, CudaError, DeviceInfo, Spinner};
 use millpond_replay::Flight;
 
-use super::{Broken, Choice, Device, Fact, Found, Opened, Peer, Work};
+use super::{Broken, Choice, Device, Fact, Found, Opened, Peer, Recorded, Work};
 use crate::failure::Failure;
 
 /// The most pairs of `cuMemAlloc` and `cuMemFree` in a round: large ones take hundreds of microseconds.
@@ -99,7 +99,7 @@ A CUDA device is named by its number, cuda:0, and takes options after a comma:
         driver()
     }
 
-    fn opened(&self, _: &[(u64, u64)]) -> Result<Opened, Failure> {
+    fn opened(&self, _: &Recorded<'_>) -> Result<Opened, Failure> {
         let cuda = open(&self.builder())?;
         let small = cuda.clone();
         let small = move |time| match small.spinner() {

@@ -19,7 +19,8 @@ use std::time::Duration;
 use millpond_any::AnyDevice;
 use millpond_backend::{Backend, BudgetInfo, Caps, ClassId};
 use millpond_conformance::Tested;
-use millpond_replay::{Flight, Hold};
+use millpond_replay::tune::Trial;
+use millpond_replay::{Flight, Hold, Replay};
 
 use crate::failure::Failure;
 
@@ -41,9 +42,8 @@ trait Choice: Sized {
     /// Returns the version of the device's driver, where it says so.
     fn driver(&self) -> Option<String>;
 
-    /// Opens the device. `segments` are the bytes and the address of each segment of a recorded program, in order: a
-    /// device that can has its segments there.
-    fn opened(&self, segments: &[(u64, u64)]) -> Result<Opened, Failure>;
+    /// Opens the device. A device that can is like the one of a recorded program.
+    fn opened(&self, recorded: &Recorded<'_>) -> Result<Opened, Failure>;
 
     /// Returns other allocators of the device, each on a device opened for it.
     fn peers(&self) -> Result<Vec<Peer>, Failure>;
@@ -61,6 +61,30 @@ trait Choice: Sized {
     /// of several kinds.
     fn each_kind(&self) -> Result<Vec<Tested>, Failure> {
         Ok(vec![self.tested()?])
+    }
+}
+
+/// What is known of the device of a recorded program.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Recorded<'a> {
+    /// The bytes and the address of each of its segments, in order.
+    segments: &'a [(u64, u64)],
+    /// Whether the program submits its work itself.
+    has_submits: bool,
+    /// The bytes of addresses for its ranges, if they are limited.
+    address_bytes: Option<u64>,
+}
+
+impl<'a> Recorded<'a> {
+    /// Returns what a replay knows.
+    pub(crate) fn of(replay: &'a Replay) -> Self {
+        let (has_submits, address_bytes) = (replay.has_submits(), replay.address_bytes());
+        Self { segments: replay.segment_addresses(), has_submits, address_bytes }
+    }
+
+    /// Returns what a trial knows.
+    pub(crate) fn of_trial(trial: &Trial) -> Self {
+        Self { segments: &[], has_submits: trial.has_submits(), address_bytes: trial.address_bytes() }
     }
 }
 

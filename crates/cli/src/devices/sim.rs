@@ -1,12 +1,12 @@
 //! The simulated device.
 
 use millpond_any::options::SimOptions;
-use millpond_backend::{Backend as _, Point, StreamId, Tick};
+use millpond_backend::{Backend as _, Closing, Point, StreamId, Tick};
 use millpond_conformance::{SimDevice, Tested, suite};
 use millpond_replay::Hold;
 use millpond_sim::Sim;
 
-use super::{Choice, Device, Found, Opened, Peer, Work};
+use super::{Choice, Device, Found, Opened, Peer, Recorded, Work};
 use crate::failure::Failure;
 
 impl Choice for SimOptions {
@@ -31,9 +31,16 @@ The simulated device, sim, takes options (defaults in parentheses):
         None
     }
 
-    fn opened(&self, segments: &[(u64, u64)]) -> Result<Opened, Failure> {
-        let sim = self.open();
-        sim.expect_segments(segments);
+    fn opened(&self, recorded: &Recorded<'_>) -> Result<Opened, Failure> {
+        let mut builder = self.builder();
+        if recorded.has_submits {
+            builder = builder.closing(Closing::Submit);
+        }
+        if let (Some(address_bytes), Some(pages)) = (recorded.address_bytes, self.open().caps().pages) {
+            builder = builder.pages(Some(pages.with_address_bytes(address_bytes)));
+        }
+        let sim = builder.build();
+        sim.expect_segments(recorded.segments);
         Ok(Opened { work: Some(Work::Held(Box::new(Held(sim.clone())))), ..Opened::new(sim) })
     }
 

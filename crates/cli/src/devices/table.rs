@@ -10,7 +10,7 @@ use millpond_conformance::sameness::{Program, Trail};
 use millpond_conformance::{Outcome, Tested};
 
 use super::certify::{Certify, Tell, Wanted};
-use super::{Choice, Found, Opened, Peer, Typed};
+use super::{Choice, Found, Opened, Peer, Recorded, Typed};
 use crate::failure::Failure;
 use crate::names::suggestion;
 use crate::output::tell;
@@ -119,9 +119,9 @@ macro_rules! backends {
                 }
             }
 
-            fn opened(&self, segments: &[(u64, u64)]) -> Result<Opened, Failure> {
+            fn opened(&self, recorded: &Recorded<'_>) -> Result<Opened, Failure> {
                 match &self.chosen {
-                    $($(#[cfg($feature)])? Chosen::$variant(choice) => choice.opened(segments),)*
+                    $($(#[cfg($feature)])? Chosen::$variant(choice) => choice.opened(recorded),)*
                 }
             }
 
@@ -229,21 +229,21 @@ impl Target {
     /// Returns [`Failure::Device`] if the device does not open, [`Failure::Check`] if it objects to what the job did,
     /// and else the error of the job.
     pub(crate) fn run<T>(&self, job: impl FnOnce(Opened) -> Result<T, Failure>) -> Result<T, Failure> {
-        self.run_as_recorded(&[], job)
+        self.run_as_recorded(&Recorded::default(), job)
     }
 
-    /// Opens the device for the replay of a recorded program and calls `job` with it. `segments` are the bytes and
-    /// addresses of the program's segments; a device that can places its own there.
+    /// Opens the device for the replay of a recorded program and calls `job` with it. A device that can is like the
+    /// program's.
     ///
     /// # Errors
     ///
     /// Returns the errors of [`run`](Self::run).
     pub(crate) fn run_as_recorded<T>(
         &self,
-        segments: &[(u64, u64)],
+        recorded: &Recorded<'_>,
         job: impl FnOnce(Opened) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let mut opened = self.opened(segments)?;
+        let mut opened = self.opened(recorded)?;
         let objection = std::mem::replace(&mut opened.objection, Box::new(|| None));
         let done = job(opened);
         objection().map_or(done, |objection| Err(Failure::Check(objection)))

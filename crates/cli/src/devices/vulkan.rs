@@ -9,7 +9,7 @@ use millpond_conformance::{Tested, VulkanDevice};
 use millpond_vulkan::ash::vk::{MemoryRequirements, PhysicalDeviceType, QueueFlags};
 use millpond_vulkan::{DeviceInfo, FamilyInfo, Vulkan, VulkanError};
 
-use super::{Broken, Choice, Device, Fact, Found, Opened, Peer};
+use super::{Broken, Choice, Device, Fact, Found, Opened, Peer, Recorded};
 use crate::failure::Failure;
 
 /// The remedy where a device cannot be opened and its error does not name one.
@@ -115,7 +115,7 @@ A Vulkan device is named by its number, vulkan:0, and takes options after a comm
         Vulkan::devices().ok()?.into_iter().find(|info| info.index == index).map(|info| info.driver)
     }
 
-    fn opened(&self, _: &[(u64, u64)]) -> Result<Opened, Failure> {
+    fn opened(&self, _: &Recorded<'_>) -> Result<Opened, Failure> {
         let device = open(self)?;
         // The log outlives the device, and has what the layer says of its end.
         let log = device.validation().cloned();

@@ -6,7 +6,7 @@ use millpond_conformance::{Tested, WgpuDevice};
 use millpond_wgpu::wgpu::{self, AdapterInfo, Buffer, BufferDescriptor, BufferUsages, DeviceType, PollType};
 use millpond_wgpu::{Wgpu, WgpuError};
 
-use super::{Broken, Choice, Device, Fact, Found, Opened, Peer};
+use super::{Broken, Choice, Device, Fact, Found, Opened, Peer, Recorded};
 use crate::failure::Failure;
 
 /// The most buffers of a peer in a round, as each is an allocation of the driver.
@@ -88,7 +88,7 @@ An adapter of wgpu is named the same way, wgpu:0:
         Wgpu::adapters().ok()?.get(self.index()?).map(driver)
     }
 
-    fn opened(&self, _: &[(u64, u64)]) -> Result<Opened, Failure> {
+    fn opened(&self, _: &Recorded<'_>) -> Result<Opened, Failure> {
         let device = open(self)?;
         let handle = device.clone();
         let objection = move || {

@@ -107,7 +107,7 @@ impl<B: Backend> Reached<B> {
     /// Asks the backend, without blocking.
     fn is_reached(&self) -> Result<bool, Error<B::Error>> {
         self.state.expect_marked(self.point)?;
-        let reached = self.state.backend.reached(self.point.stream).map_err(|e| Error::of_driver("reached", e))?;
+        let reached = self.state.reached(self.point.stream)?.tick;
         Ok(reached >= self.point.tick)
     }
 }
@@ -118,7 +118,10 @@ impl<B: Backend> Future for Reached<B> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(place) = &self.place {
             let answer = place.poll(context);
-            if answer.is_ready() {
+            if let Poll::Ready(answer) = &answer {
+                if answer.is_ok() {
+                    self.state.note_host_wait(self.point);
+                }
                 self.place = None;
             }
             return answer;

@@ -1,10 +1,11 @@
 //! Entries of the history as they are kept: in a ring for each stream, and in one for what concerns no stream.
 
 use std::collections::VecDeque;
+use std::mem::Discriminant;
 use std::panic::Location;
 use std::sync::Arc;
 
-use millpond_backend::StreamId;
+use millpond_backend::{Point, StreamId};
 use millpond_core::{PoolId, SegmentId};
 
 use crate::raw::clock::Clock;
@@ -106,6 +107,11 @@ pub(crate) enum Mark {
     Trim(u64),
     Snapshot,
     Annotate(Arc<str>),
+    Point(Point),
+    Submit(Point),
+    StreamWait(StreamId, Point),
+    HostWait(Point),
+    Reached(Point),
 }
 
 /// The newest of them.
@@ -114,11 +120,25 @@ pub(crate) struct Marks {
     pub(crate) entries: VecDeque<(u64, TagId, Mark)>,
     pub(crate) bound: usize,
     pub(crate) total: u64,
+    /// The newest points that were noted, of each kind and stream: a look at a stream that brings nothing new is not
+    /// noted again.
+    newest: Vec<(Discriminant<Mark>, Point)>,
 }
 
 impl Marks {
     pub(crate) fn new(clock: Clock, bound: usize) -> Self {
-        Self { clock, entries: VecDeque::new(), bound, total: 0 }
+        Self { clock, entries: VecDeque::new(), bound, total: 0, newest: Vec::new() }
+    }
+
+    /// Adds a mark about a point, unless there was one of its kind about this point or a later one of the stream.
+    pub(crate) fn push_newer(&mut self, mark: Mark, point: Point) {
+        let kind = std::mem::discriminant(&mark);
+        match self.newest.iter_mut().find(|(of, newest)| *of == kind && newest.stream == point.stream) {
+            Some((_, newest)) if newest.tick >= point.tick => return,
+            Some((_, newest)) => *newest = point,
+            None => self.newest.push((kind, point)),
+        }
+        self.push(mark);
     }
 
     pub(crate) fn push(&mut self, mark: Mark) {

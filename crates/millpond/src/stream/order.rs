@@ -4,7 +4,6 @@ use millpond_backend::{Backend, Point};
 
 use super::Stream;
 use crate::error::Error;
-use crate::events::Event;
 
 impl<B: Backend> Stream<B> {
     /// Submits what was recorded on the stream so far and returns the point that covers it, for
@@ -21,9 +20,7 @@ impl<B: Backend> Stream<B> {
         let state = self.lane.owner();
         let tick = state.backend.submit(self.id).map_err(|e| Error::of_driver("submit", e))?;
         let point = Point { stream: self.id, tick };
-        if state.sinks.is_on() {
-            state.sinks.tell(&Event::Mark { point });
-        }
+        state.note_submit(point);
         Ok(point)
     }
 
@@ -46,7 +43,9 @@ impl<B: Backend> Stream<B> {
             return Err(self.unsupported("device-side waits", "synchronize the other stream instead"));
         };
         state.expect_marked(point)?;
-        device.wait_for(self.id, point).map_err(|e| Error::of_driver("wait_for", e))
+        device.wait_for(self.id, point).map_err(|e| Error::of_driver("wait_for", e))?;
+        state.note_stream_wait(self.id, point);
+        Ok(())
     }
 
     /// Submits the stream and blocks until everything queued on it so far is complete: CUDA's `cudaStreamSynchronize`.
@@ -58,11 +57,9 @@ impl<B: Backend> Stream<B> {
     /// submitted.
     pub fn synchronize(&self) -> Result<(), Error<B::Error>> {
         let state = self.lane.owner();
-        let stream = self.id;
-        let tick = state.backend.submit(stream).map_err(|e| Error::of_driver("submit", e))?;
-        let point = Point { stream, tick };
+        let point = self.submit()?;
         let reached = state.backend.wait(point).map_err(|e| Error::of_driver("wait", e))?;
-        if reached >= tick { Ok(()) } else { Err(Error::NotReached { point, reached }) }
+        state.waited_for(point, reached)
     }
 
     /// Returns the error for something that the device does not have.

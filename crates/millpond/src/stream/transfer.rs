@@ -76,7 +76,13 @@ impl<B: Backend> Stream<B> {
     pub fn download(&self, buffer: &Buffer<B>, offset: u64, to: &mut [u8]) -> Result<(), Error<B::Error>> {
         let device = self.mover()?;
         let Some((segment, at)) = self.place(buffer, offset, to.len() as u64)? else { return Ok(()) };
-        device.download(self.id(), segment, at, to).map_err(|e| Error::of_driver("download", e))
+        let state = self.lane().owner();
+        let before = state.sinks.is_on().then(|| state.mark(self.id()));
+        device.download(self.id(), segment, at, to).map_err(|e| Error::of_driver("download", e))?;
+        if let Some(point) = before {
+            state.note_downloaded(point);
+        }
+        Ok(())
     }
 
     /// Copies `bytes` bytes from one place to another, each a buffer and an offset in it. Both may be in one buffer, as

@@ -36,9 +36,19 @@ fn a_block_is_told_from_its_segment_to_the_driver_and_back() {
     let history = allocator.history();
     assert_eq!(
         names(&history),
-        ["segment_alloc", "alloc", "annotate", "free_requested", "free_completed", "empty_cache", "segment_free"]
+        [
+            "segment_alloc",
+            "alloc",
+            "annotate",
+            "free_requested",
+            "free_completed",
+            "empty_cache",
+            "point",
+            "reached",
+            "segment_free"
+        ]
     );
-    let [reserved, granted, note, requested, completed, _, released] = &history.entries[..] else { unreachable!() };
+    let [reserved, granted, note, requested, completed, .., released] = &history.entries[..] else { unreachable!() };
     for entry in [granted, requested, completed] {
         assert_eq!((entry.address, entry.segment, entry.offset), place);
         assert_eq!((entry.size, entry.requested, entry.stream), (3 * MIB, 3 * MIB, stream.id()));
@@ -94,7 +104,7 @@ fn memory_that_other_streams_guard_is_free_at_once() {
     drop(buffer);
     let history = allocator.history();
     let last: Vec<_> = names(&history).into_iter().rev().take(4).collect();
-    assert_eq!(last, ["free_completed", "free_requested", "until", "use"]);
+    assert_eq!(last, ["free_completed", "free_requested", "until", "point"]);
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! A trace that is prepared once, to be replayed under many settings.
 
 use millpond::{Allocator, Buffer, Error};
-use millpond_backend::{Backend, Closing, Fault};
+use millpond_backend::{Backend, Closing, Fault, StreamId};
 use millpond_trace::{Event, Trace};
 
 use super::{Ended, Measured};
 use crate::flight::Flight;
 use crate::replay::Replay;
+use crate::submits::failed;
 use crate::vary::Vary;
 
 /// The number of events between two looks at what the trial has come to.
@@ -20,6 +21,10 @@ enum Step {
     Use { slot: u32, stream: u32 },
     Mark { stream: u32 },
     Until { slot: u32, point: u32 },
+    Submit { stream: u32 },
+    StreamWait { stream: u32, point: u32 },
+    HostWait { point: u32 },
+    Reached { point: u32 },
     EmptyCache,
     Trim { bytes: u64 },
 }
@@ -34,6 +39,9 @@ pub struct Trial {
     slots: usize,
     points: usize,
     streams: u32,
+    has_submits: bool,
+    told: Vec<u32>,
+    address_bytes: Option<u64>,
     allocations: usize,
     live_peak: u64,
     largest: u64,
@@ -65,6 +73,10 @@ impl Trial {
             Event::Use { id, stream } => Step::Use { slot: slot_of[id as usize], stream },
             Event::Mark { stream, .. } => Step::Mark { stream },
             Event::Until { id, point } => Step::Until { slot: slot_of[id as usize], point },
+            Event::Submit { stream } => Step::Submit { stream },
+            Event::StreamWait { stream, point } => Step::StreamWait { stream, point },
+            Event::HostWait { point } => Step::HostWait { point },
+            Event::Reached { point } => Step::Reached { point },
             Event::EmptyCache => Step::EmptyCache,
             Event::Trim { bytes } => Step::Trim { bytes },
         };
@@ -76,6 +88,9 @@ impl Trial {
             slots: slots as usize,
             points: replay.points,
             streams: replay.streams,
+            has_submits: replay.has_submits,
+            told: replay.streams_told(),
+            address_bytes: replay.address_bytes,
             allocations: replay.allocations,
             live_peak: replay.live_peak,
             largest,
@@ -90,6 +105,21 @@ impl Trial {
     /// Returns the number of blocks that a pass allocates.
     pub fn allocations(&self) -> usize {
         self.allocations
+    }
+
+    /// Returns what [`Replay::has_submits`] does.
+    pub fn has_submits(&self) -> bool {
+        self.has_submits
+    }
+
+    /// Returns what [`Replay::streams_told`] does.
+    pub fn streams_told(&self) -> &[u32] {
+        &self.told
+    }
+
+    /// Returns what [`Replay::address_bytes`] does.
+    pub fn address_bytes(&self) -> Option<u64> {
+        self.address_bytes
     }
 
     /// Returns the number of streams that the program uses.
@@ -145,7 +175,7 @@ impl Trial {
     ///
     /// # Panics
     ///
-    /// If the application closes the device's ticks: a trial submits nothing.
+    /// If the application closes the device's ticks, and the program has no submits of its own: a trial adds none.
     pub fn run<B: Backend>(
         &self,
         allocator: &Allocator<B>,
@@ -153,7 +183,8 @@ impl Trial {
         mut flight: Option<Box<dyn Flight<B> + '_>>,
         is_beaten: &dyn Fn(u64, u64) -> bool,
     ) -> Result<Ended, Error<B::Error>> {
-        assert!(allocator.backend().caps().closing == Closing::Backend, "a trial submits nothing");
+        let is_closed = allocator.backend().caps().closing == Closing::Backend || self.has_submits;
+        assert!(is_closed, "a trial adds no submits");
         let streams = (0..self.streams).map(|_| allocator.create_stream()).collect::<Result<Vec<_>, _>>()?;
         let begin = allocator.driver_activity();
         let (mut seen, mut reserved) = (begin.calls, 0);
@@ -200,6 +231,10 @@ impl Trial {
         let mut blocks: Vec<Option<Buffer<B>>> = Vec::new();
         blocks.resize_with(self.slots, || None);
         let mut points = Vec::with_capacity(self.points);
+        let has_last_uses = flight.as_ref().is_some_and(|flight| flight.has_last_uses());
+        // The streams that use the block in each slot.
+        let mut used: Vec<Vec<u32>> = vec![Vec::new(); if has_last_uses { self.slots } else { 0 }];
+        let backend = allocator.backend();
         for steps in self.steps.chunks(LOOK_EVERY) {
             for step in steps {
                 if let Some(flight) = flight {
@@ -213,20 +248,50 @@ impl Trial {
                             Err(error) if error.fault() == Fault::OutOfMemory => return Ok(Some(Ended::OutOfMemory)),
                             Err(error) => return Err(error),
                         };
-                        begin(flight, stream)?;
+                        begin(flight, stream.id())?;
+                        if has_last_uses {
+                            used[slot as usize].clear();
+                        }
                         blocks[slot as usize] = Some(block);
                     }
-                    Step::Free { slot } => blocks[slot as usize] = None,
+                    Step::Free { slot } => {
+                        if let Some(block) = blocks[slot as usize].take()
+                            && has_last_uses
+                        {
+                            let users = &used[slot as usize];
+                            if users.is_empty() {
+                                begin(flight, block.stream())?;
+                            }
+                            users.iter().try_for_each(|&stream| begin(flight, streams[stream as usize].id()))?;
+                        }
+                    }
                     Step::Use { slot, stream } => {
                         if let Some(block) = &blocks[slot as usize] {
                             block.record_stream(&streams[stream as usize])?;
-                            begin(flight, &streams[stream as usize])?;
+                            begin(flight, streams[stream as usize].id())?;
+                            if has_last_uses {
+                                used[slot as usize].push(stream);
+                            }
                         }
                     }
                     Step::Mark { stream } => points.push(streams[stream as usize].point()),
                     Step::Until { slot, point } => {
                         if let Some(block) = &blocks[slot as usize] {
                             block.used_until(points[point as usize])?;
+                        }
+                    }
+                    Step::Submit { stream } => drop(streams[stream as usize].submit()?),
+                    Step::StreamWait { stream, point } => {
+                        if backend.caps().stream_wait {
+                            streams[stream as usize].wait_for(points[point as usize])?;
+                        }
+                    }
+                    Step::HostWait { point } => {
+                        backend.wait(points[point as usize]).map_err(|error| failed("wait", error))?;
+                    }
+                    Step::Reached { point } => {
+                        if let Some(flight) = flight {
+                            flight.reached(backend, points[point as usize]).map_err(|error| failed("wait", error))?;
                         }
                     }
                     Step::EmptyCache => allocator.empty_cache()?,
@@ -238,16 +303,16 @@ impl Trial {
             }
         }
         self.left.iter().for_each(|&slot| blocks[slot as usize] = None);
+        if let Some(flight) = flight {
+            flight.over();
+        }
         Ok(None)
     }
 }
 
-fn begin<B: Backend>(
-    flight: &mut Option<Box<dyn Flight<B> + '_>>,
-    stream: &millpond::Stream<B>,
-) -> Result<(), Error<B::Error>> {
+fn begin<B: Backend>(flight: &mut Option<Box<dyn Flight<B> + '_>>, stream: StreamId) -> Result<(), Error<B::Error>> {
     let Some(flight) = flight else { return Ok(()) };
-    flight.begin(stream.id()).map_err(|error| crate::submits::failed("fill", error))
+    flight.begin(stream).map_err(|error| failed("fill", error))
 }
 
 fn nanos(time: std::time::Duration) -> u64 {

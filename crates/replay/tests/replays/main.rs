@@ -3,3 +3,4 @@
 mod addresses;
 mod fitting;
 mod history;
+mod timing;

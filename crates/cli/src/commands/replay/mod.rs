@@ -23,7 +23,9 @@ use millpond::Usage;
 use millpond::settings::Settings;
 use millpond::text::with_causes;
 use millpond_any::{AnyAllocator, AnyDevice, AnyStream, DriverError};
-use millpond_replay::{CheckError, Fills, Fit, Fits, Flight, HeldFor, Life, Replay, Replayed, Sharing, Timed, Until};
+use millpond_replay::{
+    AsRecorded, CheckError, Fills, Fit, Fits, Flight, HeldFor, Life, Replay, Replayed, Sharing, Timed, Until,
+};
 use millpond_report::Enough;
 
 pub(crate) use self::input::{PatternChoice, Refused, Source, built_in, pattern_help, read_trace, sources};
@@ -38,7 +40,7 @@ pub(crate) use self::variant::policy_names;
 use self::watch::Watched;
 use crate::commands::one_form;
 use crate::conditions;
-use crate::devices::{Opened, Target, Work};
+use crate::devices::{Opened, Recorded, Target, Work};
 use crate::failure::Failure;
 use crate::files;
 use crate::interrupt;
@@ -296,7 +298,7 @@ struct Done {
 impl Run<'_> {
     /// Opens the device and replays there.
     fn run(self, target: &Target) -> Result<Done, Failure> {
-        target.run_as_recorded(self.replay.segment_addresses(), |opened| self.on(opened))
+        target.run_as_recorded(&Recorded::of(self.replay), |opened| self.on(opened))
     }
 
     fn on(self, opened: Opened) -> Result<Done, Failure> {
@@ -334,7 +336,7 @@ impl Run<'_> {
         let &ReplayArgs { passes, time, touch, .. } = self.args;
         let until = time.map_or(Until::Passes(passes), Until::Elapsed);
         let replayed = match streams {
-            [streams] if self.args.is_life() => {
+            [streams] if self.args.is_life() || (self.is_timed() && matches!(work, Some(Work::Held(_)))) => {
                 let life = self.life(allocator, streams, work)?;
                 self.replay.run_life(allocator, streams, until, life, step)
             }
@@ -343,6 +345,11 @@ impl Run<'_> {
             threads => self.replay.run_threads(allocator, threads, until, touch, step),
         };
         replayed.map_err(from_check)
+    }
+
+    /// Returns whether the work in flight is that of the recorded run.
+    fn is_timed(&self) -> bool {
+        self.args.life.in_flight.is_none() && !self.args.touch && !self.replay.streams_told().is_empty()
     }
 
     /// Creates the allocator of the run.
@@ -363,6 +370,11 @@ impl Run<'_> {
     ) -> Result<Life<'a, AnyDevice>, Failure> {
         let refused = |what: &str| Err(Failure::Input(format!("--in-flight: {what}")));
         let in_flight: Option<Box<dyn Flight<AnyDevice> + 'a>> = match (self.args.life.in_flight, work) {
+            (None, Some(Work::Held(hold))) if self.is_timed() => {
+                let told = self.replay.streams_told();
+                let told = told.iter().filter_map(|&at| streams.get(at as usize)).map(AnyStream::id).collect();
+                Some(Box::new(AsRecorded::new(hold, told)))
+            }
             (None, _) => None,
             (Some(InFlight::Events(events)), Some(Work::Held(hold))) => Some(Box::new(HeldFor::new(hold, events))),
             (Some(InFlight::Events(_)), _) => {

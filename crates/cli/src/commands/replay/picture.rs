@@ -13,7 +13,7 @@ use millpond_report::{Agenda, Block, Headline, Holders, Sampled, Sampler, Scale,
 use millpond_trace::{Trace, printable};
 
 use super::{Done, Program, ReplayArgs, Run, advice, explain, fits, from_check, tell_fits, tell_limits, variant};
-use crate::devices::{Opened, Target};
+use crate::devices::{Opened, Recorded, Target};
 use crate::failure::Failure;
 use crate::files;
 use crate::output::progress::Progress;
@@ -117,7 +117,7 @@ impl<'a> Pictures<'a> {
         for settings in variants {
             progress.doing(format!("{name} under {}, watched", variant::label(settings)));
             let (done, seen) =
-                target.run_as_recorded(replay.segment_addresses(), |opened| Scouting(run(settings)).on(opened))?;
+                target.run_as_recorded(&Recorded::of(&replay), |opened| Scouting(run(settings)).on(opened))?;
             if self.is_alone {
                 progress.aside(|| explain(name, &variant::label(settings), &done.replayed));
             }
@@ -142,7 +142,7 @@ impl<'a> Pictures<'a> {
         let mut runs = Vec::new();
         for (settings, (replayed, seen)) in variants.iter().zip(&scouted) {
             let agenda = Agenda::new(seen, &moments, scale);
-            let sampled = target.run_as_recorded(replay.segment_addresses(), |opened| {
+            let sampled = target.run_as_recorded(&Recorded::of(&replay), |opened| {
                 let sampling = Sampling { run: run(settings), agenda: &agenda, blocks: &blocks };
                 sampling.on(opened)
             })?;

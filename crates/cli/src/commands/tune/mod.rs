@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use millpond::settings::{Policy, Settings};
 use millpond::text::format_bytes;
 use millpond_any::{AnyAllocator, AnyDevice};
-use millpond_backend::Backend as _;
+use millpond_backend::{Backend as _, StreamId};
 use millpond_replay::tune::{self, Aim, Budget, Ended, Frontier, Search, Searched, Space, Trial};
-use millpond_replay::{Flight, HeldFor, Vary};
+use millpond_replay::{AsRecorded, Flight, HeldFor, Vary};
 
 use self::report::Report;
 use self::row::Row;
 use crate::commands::one_form;
 use crate::commands::replay::{Limit, Refused, Source, sources};
-use crate::devices::{Opened, Target, Work};
+use crate::devices::{Opened, Recorded, Target, Work};
 use crate::failure::Failure;
 use crate::files;
 use crate::interrupt;
@@ -77,7 +77,8 @@ impl Tuning<'_> {
         let trace = source.read(&self.args.trace_limits, Refused::LeftOut)?.scaled_down(self.args.scale);
         let trial = Trial::new(&trace);
         let name = source.name();
-        if trial.streams() > 1 && self.args.in_flight.is_none() {
+        let has_work = self.args.in_flight.is_some() || !trial.streams_told().is_empty();
+        if trial.streams() > 1 && !has_work {
             tell(&format!(
                 "note: {name} has {} streams, and the device is always done, so that `growth` makes no difference; \
                  --in-flight 200 keeps work under way",
@@ -87,7 +88,7 @@ impl Tuning<'_> {
         let space = Space {
             has_pages: self.has_pages,
             is_limited: self.args.limit.is_some(),
-            grows_apart: self.args.in_flight.is_some() && trial.streams() > 1,
+            grows_apart: has_work && trial.streams() > 1,
             largest: trial.largest(),
         };
         let begin = Instant::now();
@@ -155,7 +156,7 @@ impl Tuning<'_> {
         let direct = Settings { policy: Policy::Direct, ..Settings::default() };
         let is_beaten = &|_, _| interrupt::is_pressed();
         let &TuneArgs { passes, .. } = self.args;
-        let alone = Measure { trial, settings: &direct, limit: None, passes, in_flight: None, is_beaten };
+        let alone = Measure { trial, settings: &direct, limit: None, passes, told: &[], in_flight: None, is_beaten };
         let ended = self.target.run(|opened| alone.on(opened))?;
         Ok(ended.measured().map(|measured| measured.reserved_bytes))
     }
@@ -169,8 +170,8 @@ impl Tuning<'_> {
     ) -> Result<Ended, Failure> {
         let limit = limit.map(|limit| limit.bytes(trial.live_peak()));
         let &TuneArgs { passes, in_flight, .. } = self.args;
-        let measure = Measure { trial, settings, limit, passes, in_flight, is_beaten };
-        self.target.run(|opened| measure.on(opened))
+        let measure = Measure { trial, settings, limit, passes, told: trial.streams_told(), in_flight, is_beaten };
+        self.target.run_as_recorded(&Recorded::of_trial(trial), |opened| measure.on(opened))
     }
 }
 
@@ -211,6 +212,8 @@ struct Measure<'a> {
     settings: &'a Settings,
     limit: Option<u64>,
     passes: usize,
+    /// The streams whose work is in flight as long as it was in the recorded run.
+    told: &'a [u32],
     in_flight: Option<u64>,
     is_beaten: &'a dyn Fn(u64, u64) -> bool,
 }
@@ -220,6 +223,11 @@ impl Measure<'_> {
         let flight = match (opened.work, self.in_flight) {
             (Some(Work::Held(hold)), Some(events)) => {
                 Some(Box::new(HeldFor::new(hold, events)) as Box<dyn Flight<AnyDevice>>)
+            }
+            // Each trial has a new device, whose streams are numbered from 0.
+            (Some(Work::Held(hold)), None) if !self.told.is_empty() => {
+                let told = self.told.iter().map(|&at| StreamId(at)).collect();
+                Some(Box::new(AsRecorded::new(hold, told)) as Box<dyn Flight<AnyDevice>>)
             }
             _ => None,
         };

@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use millpond_backend::{StreamId, Tick};
+use millpond_backend::{Point, StreamId, Tick};
 use millpond_core::{PoolId, SegmentId};
 
 use crate::text::format_bytes;
@@ -57,6 +57,16 @@ pub enum Action {
     Snapshot,
     /// A note of the program, from [`Allocator::annotate`](crate::Allocator::annotate).
     Annotate(Arc<str>),
+    /// This tick covers everything queued on `stream` so far.
+    Point(Tick),
+    /// `stream` was submitted up to this tick, on a device where the application does that.
+    Submit(Tick),
+    /// What is queued on `stream` from now on waits for a point, on the device.
+    StreamWait(Point),
+    /// The program has waited until `stream` had reached this tick.
+    HostWait(Tick),
+    /// The allocator has seen that `stream` has reached this tick.
+    Reached(Tick),
 }
 
 impl Action {
@@ -84,6 +94,11 @@ impl Action {
             Action::Trim => "trim",
             Action::Snapshot => "snapshot",
             Action::Annotate(_) => "annotate",
+            Action::Point(_) => "point",
+            Action::Submit(_) => "submit",
+            Action::StreamWait(_) => "stream_wait",
+            Action::HostWait(_) => "host_wait",
+            Action::Reached(_) => "reached",
         }
     }
 }
@@ -120,8 +135,13 @@ impl fmt::Display for Entry {
     /// Prints the entry in one line, without what its action does not concern.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.3} ms {}", self.time_ns as f64 / 1e6, self.action.name())?;
-        if let Action::Annotate(text) = &self.action {
-            write!(f, " {text}")?;
+        match &self.action {
+            Action::Annotate(text) => write!(f, " {text}")?,
+            Action::Point(tick) | Action::Submit(tick) | Action::HostWait(tick) | Action::Reached(tick) => {
+                write!(f, " {}", Point { stream: self.stream, tick: *tick })?;
+            }
+            Action::StreamWait(point) => write!(f, " of {} for {point}", self.stream)?,
+            _ => {}
         }
         if self.size > 0 {
             write!(f, " {}", format_bytes(self.size))?;

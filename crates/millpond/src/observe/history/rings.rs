@@ -1,6 +1,6 @@
 //! Reading the rings: copied while all streams stand still, and put in order afterwards.
 
-use millpond_backend::{Backend, StreamId, Tick};
+use millpond_backend::{Backend, Point, StreamId, Tick};
 use millpond_core::PoolId;
 
 use super::entry::{Action, Entry, History};
@@ -104,16 +104,22 @@ fn entry_of(raw: &Raw, nanos: &impl Fn(u64) -> u64, names: &Names) -> Entry {
 }
 
 fn entry_of_mark((ticks, tag, mark): (u64, TagId, Mark), nanos: &impl Fn(u64) -> u64, names: &Names) -> Entry {
-    let (action, size) = match mark {
-        Mark::EmptyCache => (Action::EmptyCache, 0),
-        Mark::Trim(bytes) => (Action::Trim, bytes),
-        Mark::Snapshot => (Action::Snapshot, 0),
-        Mark::Annotate(text) => (Action::Annotate(text), 0),
+    let none = StreamId(0);
+    let (action, size, stream) = match mark {
+        Mark::EmptyCache => (Action::EmptyCache, 0, none),
+        Mark::Trim(bytes) => (Action::Trim, bytes, none),
+        Mark::Snapshot => (Action::Snapshot, 0, none),
+        Mark::Annotate(text) => (Action::Annotate(text), 0, none),
+        Mark::Point(Point { stream, tick }) => (Action::Point(tick), 0, stream),
+        Mark::Submit(Point { stream, tick }) => (Action::Submit(tick), 0, stream),
+        Mark::StreamWait(stream, point) => (Action::StreamWait(point), 0, stream),
+        Mark::HostWait(Point { stream, tick }) => (Action::HostWait(tick), 0, stream),
+        Mark::Reached(Point { stream, tick }) => (Action::Reached(tick), 0, stream),
     };
     Entry {
         action,
         time_ns: nanos(ticks),
-        stream: StreamId(0),
+        stream,
         pool: PoolId::DEFAULT,
         segment: None,
         offset: 0,

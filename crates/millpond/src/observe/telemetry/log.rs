@@ -73,7 +73,13 @@ impl Sink for Tracing {
             Event::Until { segment, offset, point } => {
                 trace!(target: "millpond", device, stream = point.stream.0, segment = segment.0, offset, "use");
             }
-            Event::Mark { .. } => {}
+            Event::Mark { .. } | Event::Submit { .. } | Event::Reached { .. } => {}
+            Event::StreamWait { stream, .. } => {
+                trace!(target: "millpond", device, stream = stream.0, "stream waits");
+            }
+            Event::HostWait { point } => {
+                trace!(target: "millpond", device, stream = point.stream.0, "host waits");
+            }
             Event::Miss { stream, requested } => {
                 debug!(target: "millpond", device, stream = stream.0, requested, "miss");
             }

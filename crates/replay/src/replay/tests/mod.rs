@@ -5,4 +5,5 @@ mod flight;
 mod life;
 mod submitted;
 mod timed;
+mod timing;
 mod until;
