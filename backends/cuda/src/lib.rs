@@ -40,6 +40,7 @@
 //! | `budget` | the driver's and NVML's report on how much memory is left |
 //! | `device` | [`Cuda`], which composes the rooms and implements the contract |
 //! | `spin` | kernels that take a given time, for measurements |
+//! | `slice` | typed memory of an allocator for cudarc, and an application's streams, with the feature of that name |
 //! | `testing` | planned failures and held streams, with the feature of that name |
 
 #![allow(unsafe_code)] // Every call into the driver.
@@ -53,6 +54,8 @@ mod memory;
 mod open;
 mod pages;
 mod probe;
+#[cfg(feature = "slice")]
+mod slice;
 mod spin;
 mod streams;
 #[cfg(feature = "testing")]
@@ -72,6 +75,8 @@ pub use pages::Page;
 #[cfg(unix)]
 pub use pages::share::{DmaBuf, Imported, SharedPage, SharedRun};
 pub use probe::DeviceInfo;
+#[cfg(feature = "slice")]
+pub use slice::{OnStream, Slice, SliceAllocator, SliceStream, SliceView, SliceViewMut};
 pub use spin::Spinner;
 
 /// The README's example, compiled with the documentation tests.

@@ -32,7 +32,7 @@ const LAYERS: [(&str, &[&str]); 18] = [
         ],
     ),
     ("millpond-sim", &["millpond-backend", "millpond-kit"]),
-    ("millpond-cuda", &["millpond-backend", "millpond-kit"]),
+    ("millpond-cuda", &["millpond", "millpond-backend", "millpond-kit"]),
     ("millpond-vulkan", &["millpond-backend", "millpond-kit"]),
     ("millpond-wgpu", &["millpond-backend", "millpond-kit", "millpond-vulkan"]),
     ("millpond-lent", &["millpond", "millpond-wgpu"]),

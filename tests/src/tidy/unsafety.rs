@@ -30,6 +30,7 @@ const ROOMS: [(&str, Room); 21] = [
     ("crates/replay/src/own.rs", Room::Open),
     ("engines/wgpu/src/", Room::Open),
     ("examples/src/cuda_kernel.rs", Room::Open),
+    ("examples/src/cuda_slices.rs", Room::Open),
     ("examples/src/engine/cuda.rs", Room::Open),
     ("examples/own_backend/src/lib.rs", Room::Open),
     ("examples/src/engine/vulkan", Room::Open),

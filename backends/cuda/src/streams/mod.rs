@@ -17,7 +17,7 @@ pub(crate) mod handle;
 pub(crate) mod lane;
 pub(crate) mod stay;
 
-use handle::Handle;
+use handle::{Handle, PER_THREAD};
 use lane::{Lane, LaneState};
 
 /// `CU_STREAM_NON_BLOCKING`.
@@ -29,6 +29,22 @@ pub(crate) enum Key {
     Handle(Handle),
     /// The default stream of a thread. All of these streams have one handle.
     Thread(ThreadId),
+}
+
+/// `CU_STREAM_LEGACY`, another name of the null handle.
+const LEGACY: usize = 1;
+
+impl Key {
+    pub(crate) const LEGACY: Key = Key::Handle(Handle::LEGACY);
+
+    /// Returns which stream a handle means on this thread.
+    pub(crate) fn of(stream: CUstream) -> Key {
+        match stream as usize {
+            0 | LEGACY => Key::LEGACY,
+            PER_THREAD => Key::Thread(std::thread::current().id()),
+            _ => Key::Handle(Handle(stream)),
+        }
+    }
 }
 
 /// The streams that are registered now.

@@ -11,26 +11,22 @@ use super::close::Stays;
 use crate::error::CudaError;
 use crate::gear::Gear;
 use crate::streams::Key;
-use crate::streams::handle::{Handle, PER_THREAD};
+use crate::streams::handle::Handle;
 use crate::streams::lane::{Lane, LaneState, Tenure};
-
-/// `CU_STREAM_LEGACY`, another name of the null handle.
-const LEGACY: usize = 1;
 
 impl<G: Gear> Time<G> {
     /// Registers a stream by its handle, and returns its number: the one that it has, or a new one.
     pub(crate) fn register(&self, stream: CUstream, kept: Option<Arc<CudaStream>>) -> Result<StreamId, CudaError> {
         self.alive()?;
-        let thread = std::thread::current().id();
-        let (key, handle, thread) = match stream as usize {
-            0 | LEGACY => (Key::Handle(Handle::LEGACY), Handle::LEGACY, None),
-            PER_THREAD => (Key::Thread(thread), Handle(stream), Some(thread)),
-            _ => (Key::Handle(Handle(stream)), Handle(stream), None),
+        let key = Key::of(stream);
+        let (handle, thread) = match key {
+            Key::Handle(handle) => (handle, None),
+            Key::Thread(thread) => (Handle(stream), Some(thread)),
         };
         let mut registry = self.registry.lock();
         let known = registry.0.get(&key).copied();
         // The default streams are never destroyed.
-        let is_default = handle == Handle::LEGACY || matches!(key, Key::Thread(_));
+        let is_default = matches!(key, Key::LEGACY | Key::Thread(_));
         let unique = if is_default { None } else { self.unique(handle)? };
         if let Some(stream) = known {
             let lane = self.lane(stream);

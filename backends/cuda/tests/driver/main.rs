@@ -11,6 +11,8 @@ mod handles;
 mod kept;
 mod plain;
 mod races;
+mod slice_order;
+mod slices;
 
 use millpond_backend::{
     Backend, BackendError, Budget, ClassId, Fault, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,
