@@ -6,6 +6,7 @@
 //! and [`vulkan_memory`] the memory of an engine that binds its own images, as [`vulkan_picture`] does.
 
 pub mod cuda_kernel;
+pub mod cuda_slices;
 pub mod engine;
 pub mod loader;
 pub mod present;
