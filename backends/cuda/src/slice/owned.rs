@@ -41,9 +41,11 @@ use crate::open::told;
 /// # Captures
 ///
 /// While a stream is captured, no wait is added from or to it: order the streams of the capture as CUDA requires, by
-/// `join`. A capture on a stream that is not registered leaves `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` with the
-/// context. A graph uses its memory when it is launched: take a buffer of a private pool, keep the pool as long as the
-/// graph, and make a slice of the buffer with [`SliceStream::slice_of`].
+/// `join`. A stream that is not registered leaves `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` with the context if it is
+/// captured, or if a stream of the slice is.
+///
+/// A graph uses its memory when it is launched: take a buffer of a private pool, keep the pool as long as the graph,
+/// and make a slice of the buffer with [`SliceStream::slice_of`].
 ///
 /// # Drop
 ///

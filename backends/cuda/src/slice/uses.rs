@@ -133,17 +133,16 @@ impl Core {
     /// Orders a use by a stream that is not registered, which the host waits for after it was queued: nothing keeps
     /// such a stream alive, so no point of it can be waited for later.
     fn enter_unknown<'a>(&'a self, stream: &'a CudaStream, access: Access) -> SyncOnDrop<'a> {
-        let context = stream.context();
-        if !matches!(stream.capture_status(), Ok(Capture::CU_STREAM_CAPTURE_STATUS_NONE)) {
-            context.record_err(Err::<(), _>(DriverError(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)));
+        if is_captured(stream) {
+            refuse_capture(stream.context());
             return SyncOnDrop::Sync(None);
         }
         let uses = self.uses.lock();
         if uses.users.is_empty() {
-            context.record_err(stream.join(self.home()));
+            join(stream, self.home());
         }
         for user in uses.users.iter().filter(|user| user.wrote || access != Access::Read) {
-            context.record_err(stream.join(&user.known.own));
+            join(stream, &user.known.own);
         }
         SyncOnDrop::Sync(Some(stream))
     }
@@ -157,6 +156,24 @@ fn wait(who: &Known, user: &User) -> Result<bool, Error<CudaError>> {
         Err(Error::Driver { source: CudaError::Capturing { .. }, .. }) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Makes a stream wait for all that another has queued, unless that one is captured: the stream would become part of
+/// the capture.
+fn join(stream: &CudaStream, other: &CudaStream) {
+    if is_captured(other) {
+        refuse_capture(stream.context());
+    } else {
+        stream.context().record_err(stream.join(other));
+    }
+}
+
+fn is_captured(stream: &CudaStream) -> bool {
+    !matches!(stream.capture_status(), Ok(Capture::CU_STREAM_CAPTURE_STATUS_NONE))
+}
+
+fn refuse_capture(context: &CudaContext) {
+    context.record_err(Err::<(), _>(DriverError(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)));
 }
 
 /// Leaves an error with a context, whose next call returns it. The bindings have no value for an error of ours.

@@ -223,6 +223,22 @@ fn a_capture_on_an_unknown_stream_is_reported_and_goes_on() {
 }
 
 #[test]
+fn an_unknown_stream_stays_out_of_a_capture_of_the_home_stream() {
+    with_slices(|_, home| {
+        let (own, unknown) = (home.cudarc(), home.cudarc().context().new_stream().unwrap());
+        let mut slice = home.zeros::<u8>(512).unwrap();
+        own.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED).unwrap();
+        own.memset_zeros(&mut slice).unwrap();
+        unknown.memset_zeros(&mut slice).unwrap();
+        let error = own.context().check_err().unwrap_err();
+        assert_eq!(error.0, CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        let graph = own.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+        graph.expect("no call has disturbed the capture");
+        unknown.synchronize().unwrap();
+    });
+}
+
+#[test]
 fn slices_go_to_other_threads() {
     fn is_sent<T: Send + Sync>() {}
     is_sent::<Slice<f32>>();
