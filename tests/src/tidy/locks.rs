@@ -30,7 +30,7 @@ pub fn locks_are_up_to_date(files: &[TextFile]) -> Vec<Finding> {
 }
 
 /// Returns in what the dependencies of a locked package differ from those of its manifest. Optional ones may be left
-/// out, and those of tests are.
+/// out. Those of tests are locked only for the workspace's own packages.
 fn differences(locked: &Value, manifest: &Table) -> Vec<String> {
     let locked = locked.get("dependencies").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let locked: BTreeSet<&str> = locked.filter_map(|entry| entry.split(' ').next()).collect();
@@ -43,7 +43,8 @@ fn differences(locked: &Value, manifest: &Table) -> Vec<String> {
     let is_optional = |wanted: &Value| wanted.get("optional").and_then(Value::as_bool) == Some(true);
     let lacking = all.iter().filter(|(name, wanted)| !is_optional(wanted) && !locked.contains(name));
     let lacking = lacking.map(|(name, _)| format!("{name} is not locked"));
-    let names: BTreeSet<&str> = all.iter().map(|(name, _)| *name).collect();
+    let of_tests = manifest.get("dev-dependencies").and_then(Value::as_table).into_iter().flatten();
+    let names: BTreeSet<&str> = all.iter().map(|(name, _)| *name).chain(of_tests.map(|(name, _)| &**name)).collect();
     lacking.chain(locked.difference(&names).map(|name| format!("{name} is locked and not asked for"))).collect()
 }
 
@@ -64,6 +65,7 @@ mod tests {
         let lock = |list: &str| format!("[[package]]\nname = \"ours\"\ndependencies = [{list}]\n");
         assert_eq!(found(&lock("\"a\", \"c 1.0.0\"")), [""; 0]);
         assert_eq!(found(&lock("\"a\", \"b\", \"c\"")), [""; 0]);
+        assert_eq!(found(&lock("\"a\", \"c\", \"d\"")), [""; 0]);
         assert_eq!(found(&lock("\"a\"")), ["ours: c is not locked: let cargo write it anew"]);
         let besides = found(&lock("\"a\", \"c\", \"e\""));
         assert_eq!(besides, ["ours: e is locked and not asked for: let cargo write it anew"]);
