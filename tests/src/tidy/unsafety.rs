@@ -17,7 +17,7 @@ enum Room {
 }
 
 /// The rooms, by the start of their paths.
-const ROOMS: [(&str, Room); 22] = [
+const ROOMS: [(&str, Room); 26] = [
     ("backends/", Room::Open),
     ("benches/trial/", Room::Open),
     ("crates/any/src/contract.rs", Room::Open),
@@ -28,6 +28,10 @@ const ROOMS: [(&str, Room); 22] = [
     ("crates/millpond/src/raw.rs", Room::Open),
     ("crates/millpond/src/raw/", Room::Open),
     ("crates/replay/src/own.rs", Room::Open),
+    ("engines/candle/examples/", Room::Open),
+    ("engines/candle/src/hook.rs", Room::Open),
+    ("engines/candle/src/rows.rs", Room::Open),
+    ("engines/candle/tests/", Room::Open),
     ("engines/wgpu/src/", Room::Open),
     ("examples/src/cuda_kernel.rs", Room::Open),
     ("examples/src/cuda_slices.rs", Room::Open),
