@@ -305,7 +305,8 @@ fn queues_that_the_device_has_not_are_refused() {
     wrong.queues[0].family = 77;
     assert!(matches!(adopt(wrong), Err(VulkanError::NoQueue { family: 77, index: 0, .. })));
     let mut many = handles(&lab, None);
-    let count = Vulkan::devices().unwrap()[0].queue_families[0].count;
+    let family = many.queues[0].family as usize;
+    let count = Vulkan::devices().unwrap()[0].queue_families[family].count;
     many.queues = vec![many.queues[0].clone(); count as usize + 1];
     assert!(matches!(adopt(many), Err(VulkanError::NoQueue { index, .. }) if index == count));
 }
@@ -336,8 +337,16 @@ fn devices_of_an_older_instance_are_refused() {
             validation: None,
             ..handles(&lab, None)
         };
-        let error = adopt(adopted).map(drop).unwrap_err();
-        assert!(matches!(error, VulkanError::OldInstance { .. }), "{error}");
+        // SAFETY: the device is alive and of this instance.
+        let is_given =
+            unsafe { instance.get_device_proc_addr(device.handle(), c"vkWaitSemaphores".as_ptr()) }.is_some();
+        match adopt(adopted).map(drop) {
+            Err(error) => assert!(matches!(error, VulkanError::OldInstance { .. }), "{error}"),
+            Ok(()) if is_given => {
+                crate::pages::lab::skip("hidden", "the driver gives an older instance the functions of Vulkan 1.2, too")
+            }
+            Ok(()) => panic!("a device without the functions of Vulkan 1.2 was adopted"),
+        }
         // SAFETY: nothing was made of the device, and the instance has no other.
         unsafe {
             device.destroy_device(None);

@@ -115,7 +115,16 @@ fn addresses_of_dropped_allocators_serve_later_ones() {
     all_is_back(&lab, "two hundred");
     let pages = lab.caps().pages.unwrap();
     let part = pages.address_bytes / 64 / pages.granularity * pages.granularity;
-    let all: Vec<_> = (0..64).map(|_| lab.reserve_range(ClassId::DEVICE, part).unwrap()).collect();
+    let mut all = Vec::new();
+    for _ in 0..64 {
+        match lab.reserve_range(ClassId::DEVICE, part) {
+            Ok(range) => all.push(range),
+            Err(VulkanError::TooLarge { .. }) => {
+                return crate::pages::lab::skip("addresses", "a buffer is at most a part of a 64th of them");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
     // No addresses are left, and the error names them.
     let left = lab.reserve_range(ClassId::DEVICE, part).unwrap_err();
     assert!(matches!(left, VulkanError::AddressSpace { asked, .. } if asked == part), "{left}");

@@ -55,7 +55,7 @@ fn a_driver_that_does_not_do_all_that_vulkan_requires() {
         return eprintln!("SKIPPED: VK_DRIVER_FILES names no driver");
     };
     let text = std::fs::read_to_string(manifest).unwrap();
-    let version = "\"api_version\":";
+    let version = "\"api_version\"";
     assert!(text.contains(version), "{text}");
     let portable = text.replacen(version, &format!("\"is_portability_driver\": true, {version}"), 1);
     let path = std::env::temp_dir().join(format!("millpond-portable-{}.json", std::process::id()));

@@ -4,7 +4,7 @@
 
 mod bad_input;
 mod budget;
-mod lab;
+pub(crate) mod lab;
 mod moves;
 mod release;
 mod swarm;
