@@ -128,6 +128,6 @@ mod tests {
         assert_eq!((totals.runs(), totals.failed(), totals.findings()), (3, 1, &[text][..]));
         let table = totals.table().render();
         let last: Vec<&str> = table.lines().last().expect("a row").split_whitespace().collect();
-        assert_eq!(last, [run.swarm.policy.variant_name(), "3", "1", "10", "0", "0", "0", "0", "0", "4", "0"]);
+        assert_eq!(last, [run.swarm.policy.variant_name(), "3", "1", "10", "0", "0", "0", "0", "0", "0", "4", "0"]);
     }
 }
