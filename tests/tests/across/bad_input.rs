@@ -43,7 +43,7 @@ const CONF: &[(&str, usize, &str)] = &[
     ("roundup_power2_divisions:[1]", 27, "`1` must be followed by `:` and its value, found `]`"),
     ("roundup_power2_divisions:[1:]", 28, "`1:` has no value, found `]`"),
     // Keys.
-    ("Policy:direct", 0, "unknown key `Policy`; the keys are backend, expandable_segments, "),
+    ("Policy:direct", 0, "unknown key `Policy`, did you mean `policy`; the keys are backend, expandable_segments, "),
     ("policy:direct,max_split_size:40", 14, "unknown key `max_split_size`"),
     ("expandable_segments_handle_type:posix_fd", 0, "unknown key `expandable_segments_handle_type`"),
     ("policy:direct,policy:direct", 14, "`policy` is set a second time (first at byte 0)"),
