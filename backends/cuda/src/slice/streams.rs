@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
 use millpond::{Allocator, Error, Stream};
-use millpond_backend::{BackendError, Fault};
+use millpond_backend::{Backend, BackendError, Fault};
 use parking_lot::RwLock;
 
 use crate::device::Cuda;
@@ -64,8 +64,8 @@ impl SliceAllocator {
     }
 
     /// Unregisters a stream, so that the application can destroy it. Slices whose home it is can be dropped afterwards
-    /// as before. Later uses of them through cudarc's traits leave an error with the context. Does nothing for a stream
-    /// that is not known.
+    /// as before. Later uses of them on that stream are those of a stream that is not registered. Does nothing for a
+    /// stream that is not known.
     ///
     /// # Errors
     ///
@@ -73,8 +73,17 @@ impl SliceAllocator {
     pub fn forget(&self, stream: &CudaStream) -> Result<(), Error<CudaError>> {
         let Some(known) = self.find(stream) else { return Ok(()) };
         self.shared.allocator.backend().unregister(known.stream.id()).map_err(failed("unregister"))?;
-        self.shared.known.write().remove(&known.key);
+        let mut all = self.shared.known.write();
+        // Another thread may have registered it anew.
+        if all.get(&known.key).is_some_and(|now| Arc::ptr_eq(now, &known)) {
+            all.remove(&known.key);
+        }
         Ok(())
+    }
+
+    /// Returns whether a stream is registered still: other code of the application can end that, too.
+    pub(super) fn is_registered(&self, known: &Known) -> bool {
+        self.shared.allocator.backend().takes_work(known.stream.id())
     }
 
     /// Returns the known stream with that handle in this context.
@@ -82,7 +91,8 @@ impl SliceAllocator {
         if stream.context().cu_ctx() != self.shared.allocator.backend().context().cu_ctx() {
             return None;
         }
-        self.shared.known.read().get(&Key::of(stream.cu_stream())).map(Arc::clone)
+        let known = self.shared.known.read().get(&Key::of(stream.cu_stream())).map(Arc::clone);
+        known.filter(|known| self.is_registered(known))
     }
 
     /// Works like [`find`](SliceAllocator::find), and registers the default streams, which are never destroyed.
@@ -105,9 +115,13 @@ impl SliceAllocator {
         let allocator = &self.shared.allocator;
         let id = allocator.backend().register(own).map_err(failed("register"))?;
         let (key, stream) = (Key::of(own.cu_stream()), allocator.stream(id)?);
-        let mut known = self.shared.known.write();
-        let entry = known.entry(key).or_insert_with(|| Arc::new(Known { own: Arc::clone(own), stream, key }));
-        Ok(Arc::clone(entry))
+        let mut all = self.shared.known.write();
+        if let Some(known) = all.get(&key).filter(|known| self.is_registered(known)) {
+            return Ok(Arc::clone(known));
+        }
+        let known = Arc::new(Known { own: Arc::clone(own), stream, key });
+        all.insert(key, Arc::clone(&known));
+        Ok(known)
     }
 }
 

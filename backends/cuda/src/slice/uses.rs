@@ -66,7 +66,8 @@ impl Core {
     /// it was queued.
     pub(super) fn enter<'a>(&'a self, stream: &'a CudaStream, access: Access) -> SyncOnDrop<'a> {
         let same_context = stream.context().cu_ctx() == self.home().context().cu_ctx();
-        if same_context && Key::of(stream.cu_stream()) == self.home.key {
+        let is_home = same_context && Key::of(stream.cu_stream()) == self.home.key;
+        if is_home && self.allocator.is_registered(&self.home) {
             self.enter_home(access);
             return SyncOnDrop::Sync(None);
         }
@@ -77,9 +78,9 @@ impl Core {
         SyncOnDrop::Sync(None)
     }
 
-    /// Notes a use by the home stream.
+    /// Notes a use by the home stream. Once that is not registered any more, the memory cannot wait for it.
     pub(super) fn enter_home(&self, access: Access) {
-        if self.use_on(&self.home, access).is_err() {
+        if !self.allocator.is_registered(&self.home) || self.use_on(&self.home, access).is_err() {
             leave(self.home().context());
         }
     }

@@ -162,6 +162,27 @@ fn a_stream_that_is_forgotten_is_registered_anew() {
     });
 }
 
+/// Nothing can be recorded behind what a stream does after it was unregistered, so the host waits for it.
+#[test]
+fn the_host_waits_for_a_home_that_is_not_registered_any_more() {
+    with_slices(|control, home| {
+        let other = another(home);
+        let slices = SliceAllocator::new(home.allocator().allocator());
+        for mut slice in [
+            home.allocator().stream(&other).unwrap().zeros::<u8>(64).unwrap(),
+            slices.stream(&other).unwrap().zeros::<u8>(64).unwrap(),
+        ] {
+            home.allocator().forget(&other).unwrap();
+            let before = control.calls("cuStreamSynchronize");
+            other.memset_zeros(&mut slice).unwrap();
+            assert!(control.calls("cuStreamSynchronize") > before, "its memory is free once it is dropped");
+        }
+        // The stream can be known anew.
+        let again = slices.stream(&other).unwrap();
+        assert_eq!(other.clone_dtoh(&again.upload(&[6_u8; 10]).unwrap()).unwrap(), [6; 10]);
+    });
+}
+
 #[test]
 fn a_capture_has_the_uses_of_its_stream_and_survives_a_drop() {
     with_slices(|_, home| {
