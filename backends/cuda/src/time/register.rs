@@ -32,14 +32,21 @@ impl<G: Gear> Time<G> {
             let lane = self.lane(stream);
             // A lane that is gone is about to leave the registry.
             if !lane.is_gone() {
+                let stay = lane.stay();
                 let mut state = lane.state.lock();
+                if state.tenure != Tenure::Registered {
+                    // Threads may be in calls with the number of the borrowed stream, which stays that of its handle.
+                    let _bound = self.bind_relaxed()?;
+                    self.arrive_under(lane, &mut state, handle.0, false)?;
+                }
                 // Where one is not known, as during a capture, the stream is taken to be the same.
                 if state.unique.zip(unique).is_none_or(|(before, now)| before == now) {
                     state.unique = state.unique.or(unique);
                     state.tenure = Tenure::Registered;
+                    state.kept = state.kept.take().or(kept);
                     return Ok(stream);
                 }
-                drop(state);
+                drop((state, stay));
                 self.bury(lane)?;
             }
         }

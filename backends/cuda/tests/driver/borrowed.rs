@@ -213,3 +213,37 @@ fn a_borrowed_stream_can_be_registered_and_unregistered() {
         destroy(raw);
     });
 }
+
+#[test]
+fn a_borrowed_stream_that_is_registered_is_kept_alive() {
+    alone(|_, cuda| {
+        let own = cuda.context().new_stream().unwrap();
+        let stream = borrow(cuda, own.cu_stream());
+        assert_eq!(cuda.register(&own), Ok(stream));
+        drop(own);
+        let point = Point { stream, tick: cuda.mark(stream) };
+        assert!(cuda.wait(point).unwrap() >= point.tick);
+        cuda.unregister(stream).unwrap();
+    });
+}
+
+#[test]
+fn registering_a_stream_with_the_handle_of_a_borrowed_one_does_not_wait() {
+    alone(|control, cuda| {
+        let raw = raw_stream(cuda);
+        let stream = borrow(cuda, raw);
+        let gate = control.hold(0, raw as usize);
+        let before = free(cuda, stream);
+        destroy(raw);
+        assert_eq!(raw_stream(cuda), raw);
+        // SAFETY: the stream is alive.
+        assert_eq!(unsafe { cuda.register_raw(raw) }, Ok(stream), "calls of other threads go on with the number");
+        assert_eq!(control.calls("cuCtxSynchronize"), 0);
+        let after = Point { stream, tick: cuda.mark(stream) };
+        assert!(!is_over(cuda, before) && !is_over(cuda, after));
+        gate.open();
+        assert!(cuda.wait(after).unwrap() >= after.tick);
+        cuda.unregister(stream).unwrap();
+        destroy(raw);
+    });
+}
