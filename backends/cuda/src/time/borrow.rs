@@ -98,12 +98,11 @@ impl<G: Gear> Time<G> {
     }
 
     /// Records an event behind what is queued on a borrowed stream. If there are many already, it takes the place of
-    /// the newest one.
+    /// the newest ones.
     fn cover(&self, lane: &Lane, state: &mut LaneState, handle: CUstream) -> Result<(), CudaError> {
         state.tenure = Tenure::Uncovered;
-        if state.pending.len() >= OUTSTANDING_MAX
-            && let Some(newest) = state.pending.pop_back()
-        {
+        while state.pending.len() >= OUTSTANDING_MAX {
+            let Some(newest) = state.pending.pop_back() else { break };
             self.recycle(lane, state, newest.event);
         }
         if self.close_on(lane, state, handle)?.is_ok() {

@@ -247,3 +247,22 @@ fn registering_a_stream_with_the_handle_of_a_borrowed_one_does_not_wait() {
         destroy(raw);
     });
 }
+
+/// Each wait for the stream closes a tick.
+#[test]
+fn waits_between_frees_on_a_stream_that_is_behind_need_no_more_events() {
+    alone(|control, cuda| {
+        let (raw, own) = (raw_stream(cuda), cuda.create_stream().unwrap());
+        let stream = borrow(cuda, raw);
+        let gate = control.hold(0, raw as usize);
+        for _ in 0..100 {
+            let point = free(cuda, stream);
+            cuda.wait_for(own, point).unwrap();
+        }
+        assert!(control.calls("cuEventCreate") < 20, "{}", control.calls("cuEventCreate"));
+        destroy(raw);
+        gate.open();
+        let last = Point { stream, tick: cuda.mark(stream) };
+        assert!(cuda.wait(last).unwrap() >= last.tick);
+    });
+}
