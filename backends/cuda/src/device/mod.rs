@@ -12,7 +12,7 @@ use crate::memory::Taken;
 use crate::memory::host::Registrar;
 use crate::open::context::Shared;
 use crate::streams::handle::{Event, Handle, HostPointer};
-use crate::streams::lane::Lane;
+use crate::streams::lane::{Lane, Tenure};
 use crate::transfer::Transfers;
 
 mod contract;
@@ -104,8 +104,9 @@ impl<G: Gear> Device<G> {
     /// context, because that would invalidate captures of other threads.
     fn drain(&self, stream: StreamId, lane: &Lane) {
         // A stream that is being captured is no error: its work belongs to a graph, which runs later. Without an event
-        // the stream itself is waited for; where that fails, too, there is no work left.
+        // the stream itself is waited for, unless it may be gone; where that fails, too, there is no work left.
         if self.settle_anyhow(stream).is_err()
+            && lane.state.lock().tenure == Tenure::Registered
             && let Some(handle) = lane.stay().handle()
         {
             let handle = if lane.on_this_thread() { handle } else { Handle::LEGACY.0 };

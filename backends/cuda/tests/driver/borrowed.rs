@@ -266,3 +266,23 @@ fn waits_between_frees_on_a_stream_that_is_behind_need_no_more_events() {
         assert!(cuda.wait(last).unwrap() >= last.tick);
     });
 }
+
+#[test]
+fn the_last_handle_asks_no_stream_that_is_gone() {
+    alone(|control, _| {
+        let cuda = Cuda::open(0).unwrap();
+        let raw = raw_stream(&cuda);
+        let stream = borrow(&cuda, raw);
+        let taken = segment(&cuda);
+        let gate = control.hold(0, raw as usize);
+        free(&cuda, stream);
+        destroy(raw);
+        gate.open();
+        control.fail_nth("cuEventSynchronize", 1, 2);
+        control.fail_nth("cuEventQuery", 1, 2);
+        drop(taken);
+        let before = control.calls("cuStreamSynchronize");
+        drop(cuda);
+        assert_eq!(control.calls("cuStreamSynchronize"), before, "the stream is gone");
+    });
+}
