@@ -57,13 +57,15 @@ impl<G: Gear> Time<G> {
         if state.tenure == Tenure::Registered {
             return Ok(());
         }
-        if self.is_capturing(handle)? {
+        let is_capturing = self.is_capturing(handle)?;
+        let unique = if is_capturing { None } else { self.unique(Handle(handle))? };
+        // A driver that tells numbers has told none because a capture has begun meanwhile.
+        if is_capturing || (unique.is_none() && self.driver.cuStreamGetId.is_some()) {
             if frees {
                 state.tenure = Tenure::Uncovered;
             }
             return Ok(());
         }
-        let unique = self.unique(Handle(handle))?;
         let is_another = state.unique.is_some_and(|before| Some(before) != unique);
         if is_another {
             self.follow(lane, state, handle)?;

@@ -286,3 +286,30 @@ fn the_last_handle_asks_no_stream_that_is_gone() {
         assert_eq!(control.calls("cuStreamSynchronize"), before, "the stream is gone");
     });
 }
+
+/// Between the two questions of a call whether the stream is captured.
+#[test]
+fn a_capture_that_begins_during_a_call_makes_no_other_stream() {
+    alone(|control, cuda| {
+        let raw = raw_stream(cuda);
+        let stream = borrow(cuda, raw);
+        let gate = control.hold(0, raw as usize);
+        let point = free(cuda, stream);
+        let stop = control.stop_nth("cuStreamIsCapturing", 2);
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| arrive(cuda, stream, true));
+            stop.wait();
+            cuda.context().bind_to_thread().unwrap();
+            begin_capture(raw);
+            stop.go_on();
+            call.join().unwrap();
+        });
+        end_capture(raw);
+        arrive(cuda, stream, false);
+        assert!(!is_over(cuda, point));
+        gate.open();
+        assert!(cuda.wait(point).unwrap() >= point.tick);
+        assert_eq!(control.calls("cuCtxSynchronize"), 0, "it is one stream");
+        destroy(raw);
+    });
+}
