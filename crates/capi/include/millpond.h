@@ -239,7 +239,8 @@ millpond_status millpond_record_stream(millpond_allocator *pond, void *address, 
 /* Allocates a block as millpond_alloc does, on a stream that the program may destroy whenever no call with it is under way,
  * without millpond_stream_release, as with cudaMallocAsync. The driver may use its handle again: the new stream then waits
  * on the device for what was freed on the old one. All blocks that the program uses on such a stream are freed with
- * millpond_free_async. Costs a few driver calls more than millpond_alloc, none of which waits.
+ * millpond_free_async. Costs a few driver calls more than millpond_alloc, none of which waits, except that while the
+ * stream is being captured the host waits for what was freed on it before.
  *
  * A stream that was also passed to another function that takes one, or used by PyTorch, must be released before it is
  * destroyed, as ever. It costs nothing more then.

@@ -67,7 +67,7 @@ impl<G: Gear> CudaWith<G> {
     ///
     /// Six driver calls, and four more with `frees`; none waits, unless the former stream was captured when memory was
     /// freed there. While the stream is being captured, nothing is recorded, and its ticks stay open until the next
-    /// call.
+    /// call. Without `frees` the host then waits for what was freed before the capture, as a graph may run at any time.
     ///
     /// # Errors
     ///

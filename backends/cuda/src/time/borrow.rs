@@ -43,19 +43,23 @@ impl<G: Gear> Time<G> {
         let stay = lane.stay();
         let handle = self.usable(CALL, stream, &stay)?;
         let _bound = self.bind_relaxed()?;
-        self.arrive_under(lane, &mut lane.state.lock(), handle, frees)
+        let is_captured = self.arrive_under(lane, &mut lane.state.lock(), handle, frees)?;
+        drop(stay);
+        // It may be another stream by now. A graph comes behind nothing that was queued here before.
+        if is_captured && !frees { self.settle(stream, true) } else { Ok(()) }
     }
 
-    /// Works like [`arrive`](Time::arrive), with the lane locked and the context current.
+    /// Works like [`arrive`](Time::arrive), with the lane locked and the context current. Does not wait for what was
+    /// freed before a capture. Returns whether a borrowed stream is being captured.
     pub(super) fn arrive_under(
         &self,
         lane: &Lane,
         state: &mut LaneState,
         handle: CUstream,
         frees: bool,
-    ) -> Result<(), CudaError> {
+    ) -> Result<bool, CudaError> {
         if state.tenure == Tenure::Registered {
-            return Ok(());
+            return Ok(false);
         }
         let is_capturing = self.is_capturing(handle)?;
         let unique = if is_capturing { None } else { self.unique(Handle(handle))? };
@@ -64,7 +68,7 @@ impl<G: Gear> Time<G> {
             if frees {
                 state.tenure = Tenure::Uncovered;
             }
-            return Ok(());
+            return Ok(true);
         }
         let is_another = state.unique.is_some_and(|before| Some(before) != unique);
         if is_another {
@@ -74,7 +78,7 @@ impl<G: Gear> Time<G> {
         if is_another || frees || state.tenure == Tenure::Uncovered {
             self.cover(lane, state, handle)?;
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Makes a stream wait for the work of the one that had its handle before.

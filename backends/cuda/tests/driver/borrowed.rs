@@ -313,3 +313,28 @@ fn a_capture_that_begins_during_a_call_makes_no_other_stream() {
         destroy(raw);
     });
 }
+
+/// The number of a stream is not told during a capture, so that it may be another one that has the handle.
+#[test]
+fn memory_for_a_capture_is_behind_the_former_stream() {
+    alone(|control, cuda| {
+        let raw = raw_stream(cuda);
+        let stream = borrow(cuda, raw);
+        let gate = control.hold(0, raw as usize);
+        let before = free(cuda, stream);
+        destroy(raw);
+        assert_eq!(raw_stream(cuda), raw);
+        begin_capture(raw);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_millis(30));
+                gate.open();
+            });
+            arrive(cuda, stream, false);
+            assert!(is_over(cuda, before), "a graph that uses the memory may run at once");
+        });
+        end_capture(raw);
+        arrive(cuda, stream, false);
+        destroy(raw);
+    });
+}
