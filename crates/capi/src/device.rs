@@ -38,6 +38,9 @@ pub(crate) trait Device: Backend + Clone {
     /// used there.
     fn arrive(&self, stream: StreamId, frees: bool) -> Result<(), Failure>;
 
+    /// Waits for work on borrowed streams that uses memory which was not freed.
+    fn settle_borrowed(&self) -> Result<(), Failure>;
+
     /// Returns the handle of a stream.
     fn native(&self, stream: StreamId) -> Result<u64, Failure>;
 
@@ -103,6 +106,10 @@ impl Device for Cuda {
         Ok(unsafe { Cuda::arrive(self, stream, frees) }?)
     }
 
+    fn settle_borrowed(&self) -> Result<(), Failure> {
+        Ok(Cuda::settle_borrowed(self)?)
+    }
+
     fn native(&self, stream: StreamId) -> Result<u64, Failure> {
         Ok(self.raw_stream(stream)? as u64)
     }
@@ -156,6 +163,11 @@ impl Device for Sim {
     }
 
     fn arrive(&self, _stream: StreamId, _frees: bool) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// No simulated stream is borrowed.
+    fn settle_borrowed(&self) -> Result<(), Failure> {
         Ok(())
     }
 

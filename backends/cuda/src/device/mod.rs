@@ -87,6 +87,10 @@ impl<G: Gear> Drop for Device<G> {
         if staged || !live.is_empty() {
             self.lanes.iter().for_each(|(stream, lane)| self.drain(stream, lane));
         }
+        if !live.is_empty() {
+            // If this fails, the context is lost, or a capture forbids it, whose graph runs later.
+            let _ = self.settle_borrowed();
+        }
         self.release_all(live);
         self.give_deferred();
         let spare = std::mem::take(self.spare.get_mut());

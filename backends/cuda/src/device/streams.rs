@@ -84,6 +84,16 @@ impl<G: Gear> CudaWith<G> {
         self.device.arrive(stream, frees)
     }
 
+    /// Waits for all work in the context if a stream is borrowed: before memory is given back that work on a borrowed
+    /// stream may use, and that was not freed behind an [`arrive`](Self::arrive). Does nothing if none is borrowed.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errors: such a wait is prohibited while a stream of the context is captured.
+    pub fn settle_borrowed(&self) -> Result<(), CudaError> {
+        self.device.settle_borrowed()
+    }
+
     /// Registers the legacy default stream: the null handle, which waits for all blocking streams, as they wait for it.
     ///
     /// # Errors

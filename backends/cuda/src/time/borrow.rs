@@ -126,4 +126,18 @@ impl<G: Gear> Time<G> {
         let _bound = self.bind_relaxed()?;
         self.cover(stay.lane(), &mut state, handle)
     }
+
+    /// Waits for the whole context if a stream is borrowed. No event lies behind work on memory that was not freed.
+    pub(crate) fn settle_borrowed(&self) -> Result<(), CudaError> {
+        let is_borrowed = |lane: &Lane| !lane.is_gone() && lane.state.lock().tenure != Tenure::Registered;
+        if !self.lanes.iter().any(|(_, lane)| is_borrowed(lane)) {
+            return Ok(());
+        }
+        const CALL: &str = "cuCtxSynchronize";
+        self.enter(CALL)?;
+        let _bound = self.bind_relaxed()?;
+        self.gear.before_waiting_for_all();
+        // SAFETY: the context is current.
+        self.check(CALL, unsafe { (self.driver.cuCtxSynchronize)() })
+    }
 }

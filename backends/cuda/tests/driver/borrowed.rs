@@ -1,7 +1,7 @@
 //! Streams that the program destroys without a word. The simulated driver refuses the handle of a stream that is gone
 //! with a code that loses the device, so that a call with such a handle fails each of these tests.
 
-use millpond_backend::{Backend, Point, StreamId, StreamWait, Tick, Transfer};
+use millpond_backend::{Backend, ClassId, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory};
 use millpond_cuda::CudaError;
 use millpond_cuda::cudarc::driver::sys::{self, CUstream};
 use millpond_cuda::testing::Cuda;
@@ -337,4 +337,39 @@ fn memory_for_a_capture_is_behind_the_former_stream() {
         arrive(cuda, stream, false);
         destroy(raw);
     });
+}
+
+/// Work on memory that the program has not freed has no event behind it.
+#[test]
+fn the_last_handle_waits_for_all_work_of_a_borrowed_stream() {
+    for is_gone in [false, true] {
+        alone(|control, _| {
+            let cuda = Cuda::open(0).unwrap();
+            let raw = raw_stream(&cuda);
+            let stream = borrow(&cuda, raw);
+            arrive(&cuda, stream, false);
+            let bytes = cuda.caps().pages.unwrap().granularity;
+            let range = cuda.reserve_range(ClassId::DEVICE, bytes).unwrap();
+            let page = cuda.create_page(ClassId::DEVICE, bytes).unwrap();
+            // SAFETY: the range is empty.
+            unsafe { cuda.map(&range, 0, &page, stream) }.unwrap();
+            let gate = control.hold(0, raw as usize);
+            // SAFETY: the memory is mapped, and the stream is alive.
+            unsafe { sys::cuMemsetD8Async(range.address(), 1, 4096, raw) }.result().unwrap();
+            if is_gone {
+                destroy(raw);
+            }
+            drop((range, page));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(std::time::Duration::from_millis(30));
+                    gate.open();
+                });
+                drop(cuda);
+            });
+            if !is_gone {
+                destroy(raw);
+            }
+        });
+    }
 }

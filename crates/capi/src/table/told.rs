@@ -148,6 +148,10 @@ impl<D: Device> Device for Told<D> {
         self.device.arrive(stream, frees)
     }
 
+    fn settle_borrowed(&self) -> Result<(), Failure> {
+        self.device.settle_borrowed()
+    }
+
     fn native(&self, stream: StreamId) -> Result<u64, Failure> {
         self.device.native(stream)
     }

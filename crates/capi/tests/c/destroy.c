@@ -1,5 +1,35 @@
 /* The end of allocators: live blocks, and names that are no longer valid. */
+#include <time.h>
+
 #include "check.h"
+
+static void nap(void *unused) {
+    const struct timespec time = {.tv_nsec = 50 * 1000 * 1000};
+    nanosleep(&time, unused);
+}
+
+/* Work of a stream that is gone uses a block when the allocator is destroyed. */
+static void destroy_waits_for_a_stream_that_is_gone(const char *device) {
+    int (*retain)(void **, int) = dlsym(RTLD_DEFAULT, "cuDevicePrimaryCtxRetain");
+    int (*release)(int) = dlsym(RTLD_DEFAULT, "cuDevicePrimaryCtxRelease_v2");
+    int (*set_current)(void *) = dlsym(RTLD_DEFAULT, "cuCtxSetCurrent");
+    int (*synchronize)(void) = dlsym(RTLD_DEFAULT, "cuCtxSynchronize");
+    int (*create)(void **, unsigned) = dlsym(RTLD_DEFAULT, "cuStreamCreate");
+    int (*destroy)(void *) = dlsym(RTLD_DEFAULT, "cuStreamDestroy_v2");
+    int (*call)(void *, void (*)(void *), void *) = dlsym(RTLD_DEFAULT, "cuLaunchHostFunc");
+    int (*fill)(uint64_t, unsigned char, size_t, void *) = dlsym(RTLD_DEFAULT, "cuMemsetD8Async");
+    millpond_allocator *pond;
+    void *context, *stream, *block;
+    uint64_t live;
+    OK(millpond_create(device, "policy:paged", &pond));
+    CHECK(retain(&context, 0) == 0 && set_current(context) == 0 && create(&stream, 1) == 0);
+    OK(millpond_alloc_async(pond, MIB, stream, &block));
+    CHECK(call(stream, nap, NULL) == 0 && fill((uint64_t)(uintptr_t)block, 1, MIB, stream) == 0);
+    CHECK(destroy(stream) == 0);
+    OK(millpond_destroy(pond, &live));
+    CHECK(live == 1 && synchronize() == 0);
+    CHECK(release(0) == 0);
+}
 
 /* Calls every function with an allocator that is none. */
 static void every_call_fails(millpond_allocator *pond, const char *part) {
@@ -65,6 +95,9 @@ int main(int argc, char **argv) {
         OK(millpond_alloc(pond, 512, NULL, &block));
         OK(millpond_destroy(pond, NULL));
         first = pond;
+    }
+    if (argc >= 3) {
+        destroy_waits_for_a_stream_that_is_gone(device);
     }
     return 0;
 }
