@@ -97,7 +97,7 @@ impl<D: Device, T: Blocks> Of<D, T> {
 
     /// Allocates on a stream that the program may destroy after the call. Returns the address, which is 0 for 0 bytes.
     pub(crate) fn allocate_async(&self, bytes: u64, native: u64) -> Result<u64, Failure> {
-        let stream = self.borrow(native, false)?;
+        let stream = self.borrow(native)?;
         if bytes == 0 {
             return Ok(0);
         }
@@ -108,9 +108,11 @@ impl<D: Device, T: Blocks> Of<D, T> {
     /// if the device fails.
     pub(crate) fn free_async(&self, address: u64, native: u64) -> Result<(), Failure> {
         let raw = self.blocks.get(address).ok_or_else(|| Failure::not_a_block(address))?;
-        let recorded = self.borrow(native, true).and_then(|stream| {
+        let recorded = self.find_or_borrow(native).and_then(|(stream, is_borrowed)| {
+            let arrived = if is_borrowed { self.allocator.backend().arrive(stream.id(), true) } else { Ok(()) };
+            // Even if that has failed: other streams get the memory after the stream's next call then.
             self.allocator.record_stream_raw(raw, stream)?;
-            Ok(())
+            arrived
         });
         self.free(address).and(recorded)
     }
@@ -264,23 +266,25 @@ impl<D: Device, T: Blocks> Of<D, T> {
         Ok(self.streams.add(key, self.allocator.stream(id)?, Tenure::Lasting))
     }
 
-    /// Returns the stream of a handle for one call, after which the program may destroy it.
-    fn borrow(&self, native: u64, frees: bool) -> Result<&Stream<D>, Failure> {
-        if D::is_lasting(native) {
-            return self.stream(native);
-        }
-        let backend = self.allocator.backend();
-        let (stream, is_borrowed) = match self.streams.find(native) {
-            Some(found) => found,
-            None => {
-                let stream = self.allocator.stream(backend.borrow(native)?)?;
-                (self.streams.add(native, stream, Tenure::Borrowed), true)
-            }
-        };
+    /// Returns the stream of a handle for a call that allocates, after which the program may destroy it.
+    fn borrow(&self, native: u64) -> Result<&Stream<D>, Failure> {
+        let (stream, is_borrowed) = self.find_or_borrow(native)?;
         if is_borrowed {
-            backend.arrive(stream.id(), frees)?;
+            self.allocator.backend().arrive(stream.id(), false)?;
         }
         Ok(stream)
+    }
+
+    /// Returns the stream of a handle, and whether it is borrowed.
+    fn find_or_borrow(&self, native: u64) -> Result<(&Stream<D>, bool), Failure> {
+        if D::is_lasting(native) {
+            return Ok((self.stream(native)?, false));
+        }
+        if let Some(found) = self.streams.find(native) {
+            return Ok(found);
+        }
+        let stream = self.allocator.stream(self.allocator.backend().borrow(native)?)?;
+        Ok((self.streams.add(native, stream, Tenure::Borrowed), true))
     }
 }
 

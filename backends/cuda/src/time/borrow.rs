@@ -35,7 +35,8 @@ impl<G: Gear> Time<G> {
     }
 
     /// Begins a call of the program's with a borrowed stream, which is alive now. With `frees` the call gives up memory
-    /// that work on the stream uses, and an event is recorded behind that work. Does nothing for other streams.
+    /// that work on the stream uses, and an event is recorded behind that work. If that fails, the next call does it.
+    /// Does nothing for other streams.
     pub(crate) fn arrive(&self, stream: StreamId, frees: bool) -> Result<(), CudaError> {
         const CALL: &str = "cuStreamGetId";
         self.enter(CALL)?;
@@ -43,8 +44,13 @@ impl<G: Gear> Time<G> {
         let stay = lane.stay();
         let handle = self.usable(CALL, stream, &stay)?;
         let _bound = self.bind_relaxed()?;
-        let is_captured = self.arrive_under(lane, &mut lane.state.lock(), handle, frees)?;
-        drop(stay);
+        let mut state = lane.state.lock();
+        let arrived = self.arrive_under(lane, &mut state, handle, frees);
+        if arrived.is_err() && frees && state.tenure == Tenure::Borrowed {
+            state.tenure = Tenure::Uncovered;
+        }
+        drop((state, stay));
+        let is_captured = arrived?;
         // It may be another stream by now. A graph comes behind nothing that was queued here before.
         if is_captured && !frees { self.settle(stream, true) } else { Ok(()) }
     }

@@ -373,3 +373,24 @@ fn the_last_handle_waits_for_all_work_of_a_borrowed_stream() {
         });
     }
 }
+
+#[test]
+fn what_is_freed_by_a_call_that_fails_is_covered_by_the_next_one() {
+    for call in ["cuStreamIsCapturing", "cuStreamGetId", "cuEventRecord"] {
+        alone(|control, cuda| {
+            let raw = raw_stream(cuda);
+            let stream = borrow(cuda, raw);
+            let gate = control.hold(0, raw as usize);
+            control.fail_nth(call, 1, 2);
+            // SAFETY: the stream is alive.
+            unsafe { cuda.arrive(stream, true) }.unwrap_err();
+            let point = Point { stream, tick: cuda.mark(stream) };
+            assert!(!is_over(cuda, point), "{call}");
+            arrive(cuda, stream, false);
+            assert!(!is_over(cuda, point), "{call}");
+            gate.open();
+            assert!(cuda.wait(point).unwrap() >= point.tick);
+            destroy(raw);
+        });
+    }
+}
