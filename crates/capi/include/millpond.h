@@ -245,6 +245,8 @@ millpond_status millpond_record_stream(millpond_allocator *pond, void *address, 
  * A stream that was also passed to another function that takes one, or used by PyTorch, must be released before it is
  * destroyed, as ever. It costs nothing more then.
  *
+ * millpond_grow may queue work on the stream of its block: grow such a block while its stream is alive.
+ *
  * Errors: those of millpond_alloc. */
 millpond_status millpond_alloc_async(millpond_allocator *pond, uint64_t bytes, millpond_stream stream, void **out);
 
