@@ -69,7 +69,7 @@ impl<G: Gear> Time<G> {
         }
         let is_capturing = self.is_capturing(handle)?;
         let unique = if is_capturing { None } else { self.unique(Handle(handle))? };
-        // A driver that tells numbers has told none because a capture has begun meanwhile.
+        // A driver that shows numbers has told none because a capture has begun meanwhile.
         if is_capturing || (unique.is_none() && self.driver.cuStreamGetId.is_some()) {
             if frees {
                 state.tenure = Tenure::Uncovered;
