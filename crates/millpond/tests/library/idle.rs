@@ -267,7 +267,10 @@ fn threads_that_release_and_threads_that_allocate_do_not_disturb_each_other() {
             }
         });
         soon(|| allocator.poll().unwrap() > 0 || allocator.idle_stats().releases > 0);
-        allocator.empty_cache().unwrap();
-        assert_eq!(allocator.memory_reserved(), 0, "{conf}");
+        // The thread in the background may be about to release some of it.
+        soon(|| {
+            allocator.empty_cache().unwrap();
+            allocator.memory_reserved() == 0
+        });
     }
 }
