@@ -42,11 +42,18 @@ impl Vulkan {
     /// The driver's errors. What was not released stays with the device, and may be released by a later call.
     pub fn release_left(&self) -> Result<(), VulkanError> {
         let mut submitted = BTreeSet::new();
-        // What has waited for one stream may wait for another next.
-        while let Some(stream) = self.device.leavings.streams().into_iter().find(|stream| submitted.insert(*stream)) {
-            let tick = Backend::submit(self, stream)?;
-            self.device.time.wait(Point { stream, tick })?;
-            self.give_back_of(stream);
+        loop {
+            // What has waited for one stream may wait for another next.
+            let mut streams = self.device.leavings.streams();
+            streams.retain(|stream| submitted.insert(*stream));
+            if streams.is_empty() {
+                break;
+            }
+            for stream in streams {
+                let tick = Backend::submit(self, stream)?;
+                self.device.time.wait(Point { stream, tick })?;
+                self.give_back_of(stream);
+            }
         }
         self.give_back_due();
         self.flush_binds()
