@@ -15,7 +15,7 @@ fn main() -> Result<()> {
     println!("on {}", device.caps().name);
     let log = device.validation().cloned();
     run(&device)?;
-    // All allocators are dropped, so the device has everything back.
+    // Every allocator is dropped, so the device must have all of its memory back.
     println!("{} bytes are held", device.held_bytes());
     if device.held_bytes() > 0 {
         return Err("something was not given back".into());

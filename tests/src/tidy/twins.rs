@@ -74,8 +74,8 @@ pub fn twins_have_the_same(files: &[TextFile]) -> Vec<Finding> {
     findings
 }
 
-/// Returns the public types on a backend that have no alias on the device that is chosen at run time. An alias, and not
-/// a type of its own, has every method that the type has.
+/// Returns the public types on a backend that have no alias on the device that is chosen at run time. An alias has
+/// every method of the type; a wrapper would have to repeat them.
 fn types_without_alias(typed: &[Source<'_>], any: &[Source<'_>]) -> Vec<(String, Finding)> {
     let any: Vec<String> = any.iter().map(|(_, code)| code.split_whitespace().collect()).collect();
     let aliases: BTreeMap<&str, &str> = any

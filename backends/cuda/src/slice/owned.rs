@@ -115,7 +115,7 @@ impl SliceStream {
     /// The errors of [`allocate`](SliceStream::allocate), and the driver's errors of the fill.
     #[track_caller]
     pub fn zeros<T: DeviceRepr + ValidAsZeroBits>(&self, len: usize) -> Result<Slice<T>, Error<CudaError>> {
-        // SAFETY: the elements are written right here, and nobody has the slice if that fails.
+        // SAFETY: the next call writes every element. If it fails, the slice is dropped before anybody can read it.
         let mut slice = unsafe { self.allocate(len) }?;
         if len > 0 {
             let filled = self.cudarc().memset_zeros(&mut slice);
@@ -131,7 +131,7 @@ impl SliceStream {
     /// The errors of [`allocate`](SliceStream::allocate), and the driver's errors of the copy.
     #[track_caller]
     pub fn upload<T: DeviceRepr>(&self, from: &[T]) -> Result<Slice<T>, Error<CudaError>> {
-        // SAFETY: the elements are written right here, and nobody has the slice if that fails.
+        // SAFETY: the next call writes every element. If it fails, the slice is dropped before anybody can read it.
         let mut slice = unsafe { self.allocate(from.len()) }?;
         if !from.is_empty() {
             let copied = self.cudarc().memcpy_htod(from, &mut slice);

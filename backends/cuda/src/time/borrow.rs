@@ -3,7 +3,7 @@
 //! A driver that is asked about a destroyed stream may crash. So the handle of a borrowed stream is used in the calls
 //! that the program makes with it, where the stream is alive, and in no others. Such a call leaves an event behind the
 //! work that matters, and the last event covers all later ticks. A new stream that has the handle of an old one takes
-//! over its lane, behind the last event there: as many lanes are needed as streams live at a time.
+//! over its lane and waits for the last event there. So there are no more lanes than streams that live at one time.
 
 use cudarc::driver::sys::CUstream;
 use millpond_backend::StreamId;

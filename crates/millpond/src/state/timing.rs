@@ -1,7 +1,7 @@
 //! What is told and noted of how far the device is: submits, waits, and points that are reached.
 //!
-//! A recording needs them, because memory that other streams have used is free only when they are done. All of it is on
-//! paths that call the device anyway, and costs a relaxed load while nobody records.
+//! A recording needs them, because memory that other streams have used is free only when they are done. These paths
+//! call the device anyway. While nothing records, each of them costs one relaxed load.
 
 use millpond_backend::{Backend, Closing, Point, StreamId, Tick};
 
