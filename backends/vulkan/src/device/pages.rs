@@ -50,7 +50,8 @@ impl Vulkan {
         self.device.pages.binds.as_ref().map_or(0, Binds::range_bytes)
     }
 
-    /// Returns the bytes of class 0 in segments and pages that were not given back. Makes no driver call.
+    /// Returns the bytes of the device's own memory in segments and pages that were not given back: those of class 0
+    /// and of [`Vulkan::IMAGE`]. Makes no driver call, and takes time in proportion to the number of segments.
     pub fn held_bytes(&self) -> u64 {
         let page_bytes = self.page_bytes();
         self.device.memory.held_bytes() + page_bytes

@@ -10,7 +10,7 @@ use millpond_kit::Misuse;
 use parking_lot::Mutex;
 
 use super::backed::{Allocations, Backed, reclaiming};
-use super::classes::{ClassFacts, classes};
+use super::classes::{ClassFacts, IMAGE, classes};
 use super::descriptor::DescriptorLimits;
 use super::segment::{Segment, SegmentMemory};
 use crate::error::VulkanError;
@@ -156,10 +156,10 @@ impl Memory {
         self.live.lock().len() as u64
     }
 
-    /// Returns the bytes of class 0 in segments that were not given back.
+    /// Returns the bytes of the device's own memory in segments that were not given back.
     pub(crate) fn held_bytes(&self) -> u64 {
         let live = self.live.lock();
-        live.values().filter(|backed| backed.class == ClassId::DEVICE).map(|backed| backed.bytes).sum()
+        live.values().filter(|backed| matches!(backed.class, ClassId::DEVICE | IMAGE)).map(|backed| backed.bytes).sum()
     }
 
     /// Destroys all segments, leaked ones too. Called when no handle of the device is left and no work touches them.

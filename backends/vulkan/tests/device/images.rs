@@ -154,7 +154,10 @@ fn the_memory_of_each_class_says_what_may_be_bound_to_it() {
         assert_eq!(place.is_dedicated, class == ClassId::DEVICE);
         assert!(place.requirements.size >= 1 << 20 && place.requirements.alignment.is_power_of_two());
         assert!(place.requirements.memory_type_bits & (1 << place.memory_type) != 0);
+        let is_device = matches!(class, ClassId::DEVICE | Vulkan::IMAGE);
+        assert_eq!(lab.held_bytes(), if is_device { 1 << 20 } else { 0 }, "{class:?}");
         lab.give_back(segment);
+        assert_eq!(lab.held_bytes(), 0);
     }
     let (_allocator, stream) = opened(&lab, ClassId::DEVICE);
     let buffer = stream.allocate(1 << 20).unwrap();
