@@ -1,5 +1,4 @@
-//! An engine's own images and buffers in memory of Millpond's: what vulkano asks of a memory allocator, and what
-//! wgpu-hal takes as an external texture.
+//! An engine's own images and buffers in memory of Millpond's.
 //!
 //! Run it with `cargo run --release -p millpond-examples --example 20_images_on_vulkan`.
 

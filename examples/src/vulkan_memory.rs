@@ -1,5 +1,5 @@
-//! Memory for an engine that binds images and buffers of its own: what vulkano asks of a `MemoryAllocator`, and other
-//! engines of gpu-allocator or VMA, served by Millpond.
+//! Memory for an engine that binds images and buffers of its own: what such an engine asks of gpu-allocator or VMA,
+//! served by Millpond.
 
 #![allow(unsafe_code)] // Pointers into memory that the host sees.
 

@@ -17,7 +17,7 @@ enum Room {
 }
 
 /// The rooms, by the start of their paths.
-const ROOMS: [(&str, Room); 26] = [
+const ROOMS: [(&str, Room); 28] = [
     ("backends/", Room::Open),
     ("benches/trial/", Room::Open),
     ("crates/any/src/contract.rs", Room::Open),
@@ -32,6 +32,8 @@ const ROOMS: [(&str, Room); 26] = [
     ("engines/candle/src/hook.rs", Room::Open),
     ("engines/candle/src/rows.rs", Room::Open),
     ("engines/candle/tests/", Room::Open),
+    ("engines/vulkano/src/memory.rs", Room::Open),
+    ("engines/vulkano/tests/", Room::Open),
     ("engines/wgpu/src/", Room::Open),
     ("examples/src/cuda_kernel.rs", Room::Open),
     ("examples/src/cuda_slices.rs", Room::Open),
