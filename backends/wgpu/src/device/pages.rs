@@ -10,7 +10,11 @@ use crate::open::{Page, Under, failed};
 
 impl Wgpu {
     /// Returns the Vulkan backend that segments come from, if [`WgpuBuilder::vulkan_segments`] was set. Its statistics
-    /// and its budget may be read; memory and submits go only through this device.
+    /// and its budget may be read. Buffers and submits go only through this device.
+    ///
+    /// For textures of wgpu in memory of Millpond's, make an allocator of it with the class `Vulkan::IMAGE`. Free the
+    /// block of a texture when wgpu is done with it, in the callback of wgpu-hal's `texture_from_raw`. What a dropped
+    /// allocator of this kind held goes back with `Vulkan::release_left`.
     ///
     /// [`WgpuBuilder::vulkan_segments`]: crate::WgpuBuilder::vulkan_segments
     pub fn vulkan(&self) -> Option<&Vulkan> {

@@ -154,13 +154,13 @@ impl Under {
             queues,
             enabled: opened.enabled,
             engine_submits: true,
-            keep: None,
+            // Whoever has a handle of the result keeps wgpu's device.
+            keep: Some(Arc::<Driver>::clone(driver)),
             validation: None,
         };
-        // SAFETY: the handles are wgpu's own. They outlive the result: it is held by `Under` and by wgpu's buffers,
-        // and both hold the device. The device was opened with the features in `opened`. The queue that wgpu uses has a
-        // lock, which all submits of this backend take; for the users' own submits, the documentation of
-        // `vulkan_segments` makes the users responsible.
+        // SAFETY: the handles are wgpu's own, and `keep` keeps them alive. The device was opened with the features in
+        // `opened`. The queue that wgpu uses has a lock, which all submits of this backend take; for the users' own
+        // submits, the documentation of `vulkan_segments` makes the users responsible.
         let vulkan = unsafe { Vulkan::adopt(adopted) }.map_err(failed("adopt"))?;
         let stream = vulkan.stream_on(family, 0).map_err(failed("stream_on"))?;
         let returned =

@@ -14,5 +14,6 @@ mod later;
 mod memory;
 mod opening;
 mod streams;
+mod textures;
 mod transfer;
 mod vulkan_segments;
