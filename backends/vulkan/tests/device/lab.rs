@@ -6,7 +6,12 @@ use std::sync::MutexGuard;
 use millpond_backend::{Backend, ClassId, Point, StreamId, StreamWait, Tick, Transfer};
 use millpond_conformance::{DeviceUnderTest as _, VulkanDevice};
 use millpond_vulkan::ash::vk;
-use millpond_vulkan::{Segment, SemaphoreAt, Submission, ValidationLog, Vulkan, VulkanBuilder, VulkanError};
+use millpond_vulkan::{
+    QueueChoice, Segment, SemaphoreAt, Submission, ValidationLog, Vulkan, VulkanBuilder, VulkanError,
+};
+
+/// The most queues of each family that tests open. All queues of a large GPU take a second to open, for each test.
+pub(crate) const QUEUES: QueueChoice = QueueChoice::AtMost(2);
 
 /// The device under test. Dropping it destroys the device and asserts that the layer reported no error.
 pub(crate) struct Lab {
@@ -32,18 +37,20 @@ impl Lab {
         Lab::build_in(None, builder)
     }
 
-    /// Builds the device that this builder describes.
+    /// Builds the device that this builder describes, with few queues.
     pub(crate) fn build(builder: VulkanBuilder) -> Option<Lab> {
         Lab::build_in(VulkanDevice::new(0).validation(true).turn(), builder)
     }
 
     fn build_in(turn: Option<MutexGuard<'static, ()>>, builder: VulkanBuilder) -> Option<Lab> {
+        let builder = builder.queues(QUEUES);
         match builder.clone().validation(true).build() {
             Ok(device) => Some(Lab { log: device.validation().cloned(), device: Some(device), _turn: turn }),
             Err(VulkanError::NoValidation) => {
+                drop(turn);
                 miss("validation", &VulkanError::NoValidation);
                 let device = builder.build().map_err(|error| miss("vulkan", &error)).ok()?;
-                Some(Lab { device: Some(device), log: None, _turn: turn })
+                Some(Lab { device: Some(device), log: None, _turn: None })
             }
             Err(error) => {
                 miss("vulkan", &error);
@@ -120,14 +127,22 @@ impl Drop for Lab {
 
 /// Prints what is missing, and fails if it is required.
 fn miss(power: &str, error: &VulkanError) {
-    miss_power(power, &error.to_string());
+    skip(power, &error.to_string());
 }
 
-/// Works like [`miss`], for a reason that is no error.
-pub(crate) fn miss_power(power: &str, error: &str) {
-    eprintln!("SKIPPED: {error}");
+/// Prints that a test, or the rest of it, is skipped; fails if the capability is required.
+pub(crate) fn skip(power: &str, reason: &str) {
     let required = std::env::var("MILLPOND_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|each| each.trim() == power), "MILLPOND_REQUIRE names {power}: {error}");
+    assert!(!required.split(',').any(|each| each.trim() == power), "MILLPOND_REQUIRE names {power}: {reason}");
+    eprintln!("SKIPPED ({power}): {reason}");
+}
+
+/// Returns the error that a call must return.
+pub(crate) fn error<T>(result: Result<T, VulkanError>) -> VulkanError {
+    match result {
+        Ok(_) => panic!("the call succeeded"),
+        Err(error) => error,
+    }
 }
 
 /// A timeline semaphore that only the test signals, and that a submit waits for.

@@ -14,7 +14,7 @@ use millpond_vulkan::{Page, QueueLock, Segment, Vulkan};
 use parking_lot::Mutex;
 
 use crate::adopted::{adopt, handles};
-use crate::lab::{Lab, miss_power};
+use crate::lab::{Lab, skip};
 
 /// The time after which a scenario counts as hanging. It takes milliseconds otherwise.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -66,7 +66,7 @@ fn ends(what: &str, scenario: impl FnOnce() + Send + 'static) {
 fn with_pages(lab: &Lab, lock: Arc<Telling>) -> Option<Vulkan> {
     let device = adopt(handles(lab, Some(lock))).unwrap();
     if device.caps().pages.is_none() {
-        miss_power("sparse", "the device has no virtual memory");
+        skip("sparse", "the device has no virtual memory");
         return None;
     }
     Some(device)

@@ -3,12 +3,13 @@
 use millpond_backend::{Backend, ClassId, Fault};
 use millpond_vulkan::{Planned, VulkanError};
 
-use super::lab::{error, open, skip};
+use super::lab::open;
+use crate::lab::{error, skip};
 
 #[test]
 fn a_budget_is_within_the_heap() {
-    let Some((_turn, device)) = open() else { return };
-    let Some(budget) = Backend::budget(&device) else {
+    let Some(device) = open() else { return };
+    let Some(budget) = Backend::budget(&*device) else {
         return skip("budget", "the device has no VK_EXT_memory_budget");
     };
     assert!(device.caps().budget && device.caps().oversubscribes);

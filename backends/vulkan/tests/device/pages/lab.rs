@@ -2,12 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::MutexGuard;
 
 use millpond_backend::{Backend, ClassId, Point, StreamId, Transfer, VirtualMemory};
-use millpond_conformance::{DeviceUnderTest as _, VulkanDevice};
 use millpond_vulkan::ash::vk;
-use millpond_vulkan::{Page, Segment, ValidationLog, Vulkan, VulkanError};
+use millpond_vulkan::{Page, Segment, Vulkan};
+
+use crate::lab::{self, skip};
 
 /// The page granularity of the tests, in bytes: small pages make fast tests, and devices that need larger ones get
 /// them.
@@ -15,57 +15,28 @@ const GRANULARITY: u64 = 64 << 10;
 
 /// An open device with a stream and a page size.
 pub(crate) struct Lab {
-    pub(crate) device: Vulkan,
+    pub(crate) device: lab::Lab,
     pub(crate) stream: StreamId,
     pub(crate) page: u64,
-    log: ValidationLog,
     /// The mapped pages, by range and granule.
     mapped: RefCell<BTreeMap<(vk::Buffer, u64), vk::DeviceMemory>>,
-    _turn: Turn,
 }
 
-/// Devices that the layer watches take turns: a test keeps this until it has destroyed its device.
-pub(crate) type Turn = Option<MutexGuard<'static, ()>>;
-
-/// Waits for the turn of a device that the layer watches.
-pub(crate) fn turn() -> Turn {
-    VulkanDevice::new(0).validation(true).turn()
-}
-
-/// Returns whether the environment requires a capability.
-pub(crate) fn required(power: &str) -> bool {
-    std::env::var("MILLPOND_REQUIRE").is_ok_and(|list| list.split(',').any(|each| each.trim() == power))
-}
-
-/// Prints that a test is skipped; fails if the capability is required.
-pub(crate) fn skip(power: &str, reason: &str) {
-    assert!(!required(power), "MILLPOND_REQUIRE names {power}: {reason}");
-    eprintln!("SKIPPED ({power}): {reason}");
-}
-
-/// Opens the first device, checked by the validation layer.
-pub(crate) fn open() -> Option<(Turn, Vulkan)> {
-    let turn = turn();
-    match Vulkan::builder().validation(true).page_granularity(GRANULARITY).build() {
-        Ok(device) => Some((turn, device)),
-        Err(error) => {
-            skip("vulkan", &error.to_string());
-            None
-        }
-    }
+/// Opens the first device, with small pages.
+pub(crate) fn open() -> Option<lab::Lab> {
+    lab::Lab::build(Vulkan::builder().page_granularity(GRANULARITY))
 }
 
 impl Lab {
     /// Opens a device with virtual memory, if there is one.
     pub(crate) fn open() -> Option<Lab> {
-        let (turn, device) = open()?;
+        let device = open()?;
         let Some(pages) = device.caps().pages else {
             skip("sparse", &format!("{} has no sparse binding", device.caps().name));
             return None;
         };
-        let log = device.validation().expect("validation was asked for").clone();
         let stream = device.create_stream().unwrap();
-        Some(Lab { device, stream, page: pages.granularity, log, mapped: RefCell::default(), _turn: turn })
+        Some(Lab { device, stream, page: pages.granularity, mapped: RefCell::default() })
     }
 
     pub(crate) fn range(&self, pages: u64) -> Segment {
@@ -133,16 +104,6 @@ impl Lab {
 
     /// Closes the device with everything that is left of it, and asserts that the validation layer reported no error.
     pub(crate) fn end(self) {
-        let Lab { device, log, .. } = self;
-        std::mem::drop(device);
-        assert_eq!(log.errors(), [""; 0]);
-    }
-}
-
-/// Returns the error that a call must return.
-pub(crate) fn error<T>(result: Result<T, VulkanError>) -> VulkanError {
-    match result {
-        Ok(_) => panic!("the call succeeded"),
-        Err(error) => error,
+        assert_eq!(self.device.close(), [""; 0]);
     }
 }

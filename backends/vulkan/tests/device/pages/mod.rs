@@ -4,7 +4,7 @@
 
 mod bad_input;
 mod budget;
-pub(crate) mod lab;
+mod lab;
 mod moves;
 mod release;
 mod swarm;

@@ -3,7 +3,8 @@
 use millpond_backend::{Backend, ClassId, Fault, Point, Transfer, VirtualMemory};
 use millpond_vulkan::{Planned, VulkanError};
 
-use super::lab::{Lab, error, skip};
+use super::lab::Lab;
+use crate::lab::{error, skip};
 
 #[test]
 fn a_page_keeps_its_bytes_at_another_address() {

@@ -3,7 +3,9 @@
 use millpond_backend::{Backend, ClassId, Point, VirtualMemory};
 use millpond_vulkan::VulkanError;
 
-use super::lab::{Lab, error};
+use super::lab::Lab;
+use crate::lab::error;
+use crate::recorder::{Facts, Recorder, Setup};
 
 #[test]
 fn what_is_given_back_goes_once_its_binds_are_made() {
@@ -67,28 +69,28 @@ fn much_that_is_given_back_waits_for_no_submit() {
 
 #[test]
 fn addresses_that_wait_for_binds_are_had_by_who_needs_them() {
+    const MOST: u64 = 1 << 30;
     let Some(lab) = Lab::open() else { return };
-    let mut ranges = Vec::new();
-    let most = 1 << 30;
-    let (asked, free) = loop {
-        match lab.device.reserve_range(ClassId::DEVICE, most) {
-            Ok(range) => ranges.push(range),
-            Err(VulkanError::AddressSpace { asked, free, .. }) => break (asked, free),
-            Err(error) => panic!("{error}"),
-        }
-        if ranges.len() > 8 {
-            // This device has addresses enough.
-            return lab.close(ranges, Vec::new());
-        }
+    let facts = Facts { limits: Some(|limits| limits.sparse_address_space_size = 2 * MOST), ..Facts::default() };
+    let device = Recorder::with(&lab.device, Setup { facts, ..Setup::default() }).unwrap();
+    let (stream, bytes) = (device.create_stream().unwrap(), device.caps().pages.unwrap().granularity);
+    let first = device.reserve_range(ClassId::DEVICE, MOST).unwrap();
+    let last = device.reserve_range(ClassId::DEVICE, MOST).unwrap();
+    let full = error(device.reserve_range(ClassId::DEVICE, MOST));
+    assert!(matches!(full, VulkanError::AddressSpace { asked: MOST, free: 0, .. }), "{full}");
+    let page = device.create_page(ClassId::DEVICE, bytes).unwrap();
+    // SAFETY: nothing is mapped there, and no work touches any of it.
+    let again = unsafe {
+        device.map(&last, 0, &page, stream).unwrap();
+        device.unmap(&last, 0, &page, stream);
+        device.release_range(last);
+        device.reserve_range(ClassId::DEVICE, MOST).unwrap()
     };
-    assert!(asked == most && free < most);
-    let (last, pages) = (ranges.pop().expect("there is one"), lab.pages(1));
-    lab.map(&last, 0, &pages[0]);
-    lab.unmap(&last, 0, &pages[0]);
-    // SAFETY: nothing is mapped there.
-    unsafe { lab.device.release_range(last) };
-    ranges.push(lab.device.reserve_range(ClassId::DEVICE, most).unwrap());
-    lab.close(ranges, pages);
+    // SAFETY: as above.
+    unsafe {
+        device.release_page(page);
+        [first, again].into_iter().for_each(|range| device.release_range(range));
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Facts of a device that it does not have: other queues, smaller heaps, fewer allocations, older functions.
+//! Facts of a device that it does not have: other queues, smaller heaps, other limits, older functions.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -15,10 +15,25 @@ pub(crate) struct Facts {
     pub(crate) families: Vec<vk::QueueFlags>,
     /// The size of each heap, in bytes.
     pub(crate) heap_bytes: Option<u64>,
-    /// `maxMemoryAllocationCount`.
-    pub(crate) max_allocations: Option<u32>,
-    /// Functions of the device that there are not.
+    /// Changes its limits.
+    pub(crate) limits: Option<fn(&mut vk::PhysicalDeviceLimits)>,
+    /// Functions of the instance and the device that there are not.
     pub(crate) hidden: Vec<&'static CStr>,
+}
+
+/// Returns another handle of the lab's loader, which hides the functions that there are not to be.
+pub(super) fn entry() -> ash::Entry {
+    // SAFETY: the function is one of a loader, with the same arguments, that calls it.
+    unsafe { ash::Entry::from_static_fn(ash::StaticFn { get_instance_proc_addr: find_of_instance }) }
+}
+
+unsafe extern "system" fn find_of_instance(instance: vk::Instance, name: *const c_char) -> vk::PFN_vkVoidFunction {
+    // SAFETY: the caller passes a string that ends with a zero.
+    if STATE.lock().facts.hidden.contains(&unsafe { CStr::from_ptr(name) }) {
+        return None;
+    }
+    // SAFETY: the arguments are the caller's, unchanged.
+    unsafe { (hooks::real().find_of_instance)(instance, name) }
 }
 
 /// Returns another handle of the lab's instance, whose devices record what they are called with.
@@ -84,8 +99,8 @@ unsafe extern "system" fn memory(physical: vk::PhysicalDevice, to: *mut vk::Phys
 unsafe extern "system" fn properties(physical: vk::PhysicalDevice, to: *mut vk::PhysicalDeviceProperties2<'_>) {
     // SAFETY: the arguments are the caller's, unchanged.
     unsafe { (hooks::real().properties)(physical, to) };
-    if let Some(count) = STATE.lock().facts.max_allocations {
+    if let Some(change) = STATE.lock().facts.limits {
         // SAFETY: the caller passes a structure to write, which is written above.
-        unsafe { &mut *to }.properties.limits.max_memory_allocation_count = count;
+        change(&mut unsafe { &mut *to }.properties.limits);
     }
 }

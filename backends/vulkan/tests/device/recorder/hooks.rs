@@ -1,17 +1,18 @@
 //! Functions that record a call and make it.
 
 use std::ffi::{CStr, c_void};
-use std::sync::OnceLock;
 
 use millpond_vulkan::ash::vk;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::calls::{At, Barrier, Bind, Call, Command, Mapping, Submit};
 use super::state::{STATE, is_held, note, refusal};
 use crate::lab::Lab;
 
 /// The driver's own functions, which the recording ones call.
+#[derive(Clone, Copy)]
 pub(super) struct Real {
+    pub(super) find_of_instance: vk::PFN_vkGetInstanceProcAddr,
     pub(super) find: vk::PFN_vkGetDeviceProcAddr,
     pub(super) families: vk::PFN_vkGetPhysicalDeviceQueueFamilyProperties,
     pub(super) memory: vk::PFN_vkGetPhysicalDeviceMemoryProperties,
@@ -37,20 +38,21 @@ pub(super) struct Real {
     wait_idle: vk::PFN_vkQueueWaitIdle,
 }
 
-static REAL: OnceLock<Real> = OnceLock::new();
+static REAL: RwLock<Option<Real>> = RwLock::new(None);
 
 /// Keeps threads apart whose queues lead to the same one.
 static QUEUE: Mutex<()> = Mutex::new(());
 
-pub(super) fn real() -> &'static Real {
-    REAL.get().expect("the driver's functions are found before any is replaced")
+pub(super) fn real() -> Real {
+    REAL.read().expect("the driver's functions are found before any is replaced")
 }
 
-/// Finds the driver's own functions.
+/// Finds the driver's own functions for the lab's device: another device may have others.
 pub(super) fn find_real(lab: &Lab) {
     let (instance, device) = (lab.raw_instance(), lab.raw_device());
     let (one, two, three) = (device.fp_v1_0(), device.fp_v1_2(), device.fp_v1_3());
-    REAL.get_or_init(|| Real {
+    *REAL.write() = Some(Real {
+        find_of_instance: lab.entry().static_fn().get_instance_proc_addr,
         find: instance.fp_v1_0().get_device_proc_addr,
         families: instance.fp_v1_0().get_physical_device_queue_family_properties,
         memory: instance.fp_v1_0().get_physical_device_memory_properties,
@@ -238,9 +240,8 @@ unsafe extern "system" fn create_pool(
 ) -> vk::Result {
     // SAFETY: the caller passes a valid structure.
     let mut info = unsafe { *info };
-    if !STATE.lock().facts.families.is_empty() {
-        info.queue_family_index = 0;
-    }
+    // Families may be made up.
+    info.queue_family_index = STATE.lock().family;
     // SAFETY: the arguments are the caller's, with a structure that is as valid.
     unsafe { (real().create_pool)(device, &raw const info, host, to) }
 }

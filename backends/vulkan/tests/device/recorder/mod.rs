@@ -15,9 +15,11 @@ use std::ops::Deref;
 
 use millpond_vulkan::ash::vk;
 use millpond_vulkan::{Adopted, AdoptedQueue, Vulkan, VulkanError};
+use parking_lot::MutexGuard;
 
 pub(crate) use self::calls::{At, Barrier, Bind, Call, Command, Mapping, Submit};
 pub(crate) use self::facts::Facts;
+pub(crate) use self::state::turn;
 use self::state::{STATE, State, Watched, made_up};
 use crate::adopted::adopt;
 use crate::lab::Lab;
@@ -40,6 +42,8 @@ pub(crate) struct Recorder {
     /// The number of calls that a test has seen.
     seen: Cell<usize>,
     setup: Setup,
+    /// Recorders take turns.
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Recorder {
@@ -50,17 +54,18 @@ impl Recorder {
 
     /// Records on the lab's device.
     pub(crate) fn with(lab: &Lab, setup: Setup) -> Result<Recorder, VulkanError> {
+        let turn = turn();
         let adopted = Recorder::adopted(lab, &setup);
-        Ok(Recorder { device: Some(adopt(adopted)?), seen: Cell::new(0), setup })
+        Ok(Recorder { device: Some(adopt(adopted)?), seen: Cell::new(0), setup, _turn: turn })
     }
 
-    /// Begins a record, and returns what an engine would pass of the lab's device.
+    /// Begins a record, in the [`turn`] of the caller, and returns what an engine would pass of the lab's device.
     pub(crate) fn adopted(lab: &Lab, setup: &Setup) -> Adopted {
         hooks::find_real(lab);
         let ((family, index), _) = lab.queues()[0];
         // SAFETY: the lab's device was opened with that queue.
         let queue = unsafe { lab.raw_device().get_device_queue(family, index) };
-        *STATE.lock() = State { queue, facts: setup.facts.clone(), ..State::new() };
+        *STATE.lock() = State { queue, family, facts: setup.facts.clone(), ..State::new() };
         let count = setup.facts.families.len() as u32;
         let queues = if count == 0 { vec![(family, queue)] } else { (0..count).map(|at| (at, made_up(at))).collect() };
         let lock = |queue| (!setup.own_queues).then(|| Watched::of(queue));
@@ -69,7 +74,7 @@ impl Recorder {
         // SAFETY: the device is alive and of that instance, whose functions record or are the driver's own.
         let device = unsafe { millpond_vulkan::ash::Device::load(instance.fp_v1_0(), lab.raw_device().handle()) };
         Adopted {
-            entry: lab.entry().clone(),
+            entry: facts::entry(),
             instance,
             physical_device: lab.physical_device(),
             device,

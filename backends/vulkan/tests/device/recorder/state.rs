@@ -1,4 +1,4 @@
-//! What is recorded, and what the driver is to refuse. There is one record, as labs take turns.
+//! What is recorded, and what the driver is to refuse. There is one record, as recorders take turns.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -6,20 +6,27 @@ use std::sync::Arc;
 use millpond_vulkan::QueueLock;
 use millpond_vulkan::ash::vk;
 use millpond_vulkan::ash::vk::Handle as _;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::calls::Call;
 use super::facts::Facts;
 
 pub(super) static STATE: Mutex<State> = Mutex::new(State::new());
 
+/// Waits for the turn to record.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock()
+}
+
 pub(super) struct State {
     pub(super) calls: Vec<Call>,
     /// The calls that fail from now on, by name: how often, and with what.
     pub(super) failing: Vec<(&'static str, u32, vk::Result)>,
     pub(super) facts: Facts,
-    /// The queue that all queues lead to.
+    /// The queue that all queues lead to, and its family.
     pub(super) queue: vk::Queue,
+    pub(super) family: u32,
 }
 
 impl State {
@@ -27,8 +34,9 @@ impl State {
         State {
             calls: Vec::new(),
             failing: Vec::new(),
-            facts: Facts { families: Vec::new(), heap_bytes: None, max_allocations: None, hidden: Vec::new() },
+            facts: Facts { families: Vec::new(), heap_bytes: None, limits: None, hidden: Vec::new() },
             queue: vk::Queue::null(),
+            family: 0,
         }
     }
 }
