@@ -28,8 +28,8 @@ pub enum VulkanError {
         /// The newest version that it knows.
         version: String,
     },
-    /// An engine's instance was created for an older version, so that its devices lack functions that are called.
-    #[error("the device has no {function}: create its instance with an apiVersion of Vulkan 1.2 or later")]
+    /// An engine's instance was created for an older version, so that it or its devices lack functions that are called.
+    #[error("there is no {function}: create the instance with an apiVersion of Vulkan 1.2 or later")]
     OldInstance {
         /// A function that is missing.
         function: &'static str,

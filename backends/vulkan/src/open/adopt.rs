@@ -72,7 +72,7 @@ impl Adopted {
     pub(crate) unsafe fn open(self) -> Result<(Driver, Settings), VulkanError> {
         let adopted = self;
         let instance = Instance::adopted(adopted.entry, adopted.instance, adopted.validation);
-        functions_of_1_2(&instance.raw, &adopted.device, adopted.enabled)?;
+        functions_of_1_2(&instance, &adopted.device, adopted.enabled)?;
         let probe = Probe::new(&instance.raw, adopted.physical_device)?;
         probe.usable()?;
         if adopted.queues.is_empty() {
@@ -97,21 +97,22 @@ impl Adopted {
     }
 }
 
-/// Returns an error if the device lacks a function of Vulkan 1.2 that is called, as one of an instance that was created
-/// for an older version does, whatever the device itself could do.
-fn functions_of_1_2(
-    instance: &ash::Instance,
-    device: &ash::Device,
-    enabled: EnabledFeatures,
-) -> Result<(), VulkanError> {
+/// Returns an error if the instance or the device lacks a function of Vulkan 1.2 that is called, as one of an instance
+/// that was created for an older version may, whatever the device itself could do.
+fn functions_of_1_2(instance: &Instance, device: &ash::Device, enabled: EnabledFeatures) -> Result<(), VulkanError> {
+    const OF_INSTANCE: [&CStr; 2] = [c"vkGetPhysicalDeviceProperties2", c"vkGetPhysicalDeviceFeatures2"];
     const NAMES: [&CStr; 4] =
         [c"vkWaitSemaphores", c"vkGetSemaphoreCounterValue", c"vkSignalSemaphore", c"vkGetBufferDeviceAddress"];
     let needed = if enabled.buffer_device_address { &NAMES[..] } else { &NAMES[..3] };
+    let instance_lacks = |name: &&&CStr| {
+        // SAFETY: the instance is alive and of this loader, and the name ends with a zero.
+        unsafe { instance.entry.get_instance_proc_addr(instance.raw.handle(), name.as_ptr()) }.is_none()
+    };
     let lacks = |name: &&&CStr| {
         // SAFETY: the device is alive and of this instance, and the name ends with a zero.
-        unsafe { instance.get_device_proc_addr(device.handle(), name.as_ptr()) }.is_none()
+        unsafe { instance.raw.get_device_proc_addr(device.handle(), name.as_ptr()) }.is_none()
     };
-    match needed.iter().find(lacks) {
+    match OF_INSTANCE.iter().find(instance_lacks).or_else(|| needed.iter().find(lacks)) {
         Some(name) => Err(VulkanError::OldInstance { function: name.to_str().unwrap_or_default() }),
         None => Ok(()),
     }

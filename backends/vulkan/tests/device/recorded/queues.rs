@@ -131,14 +131,15 @@ fn a_queue_that_is_named_twice_is_refused() {
     adopt(Recorder::adopted(&lab, &setup)).unwrap();
 }
 
-/// The device's functions are those of Vulkan 1.2, which an instance for an older version does not give.
+/// The functions are those of Vulkan 1.2, which an instance for an older version does not give.
 #[test]
 fn an_instance_for_an_older_version_is_refused() {
     let Some(lab) = Lab::open() else { return };
+    let of_instance = [c"vkGetPhysicalDeviceProperties2", c"vkGetPhysicalDeviceFeatures2"];
     let of_device =
         [c"vkWaitSemaphores", c"vkGetSemaphoreCounterValue", c"vkSignalSemaphore", c"vkGetBufferDeviceAddress"];
     let of_device = &of_device[..3 + usize::from(lab.enabled().buffer_device_address)];
-    for &name in of_device {
+    for &name in of_instance.iter().chain(of_device) {
         let setup = Setup { facts: Facts { hidden: vec![name], ..Facts::default() }, ..Setup::default() };
         let error = Recorder::with(&lab, setup).map(drop).unwrap_err();
         let is_named = matches!(error, VulkanError::OldInstance { function } if function.as_bytes() == name.to_bytes());
