@@ -28,11 +28,11 @@ pub enum VulkanError {
         /// The newest version that it knows.
         version: String,
     },
-    /// An engine's instance was created for an older version, so that it or its devices lack functions that are called.
-    #[error("there is no {function}: create the instance with an apiVersion of Vulkan 1.2 or later")]
+    /// An engine's instance was created for an older version, so that it or its devices lack what is used.
+    #[error("there is no {missing}: create the instance with an apiVersion of Vulkan 1.2 or later")]
     OldInstance {
-        /// A function that is missing.
-        function: &'static str,
+        /// A function or a feature that is missing.
+        missing: &'static str,
     },
     /// The loader finds no driver, or no driver has a device.
     #[error(

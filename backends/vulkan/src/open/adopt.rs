@@ -74,6 +74,9 @@ impl Adopted {
         let instance = Instance::adopted(adopted.entry, adopted.instance, adopted.validation);
         functions_of_1_2(&instance, &adopted.device, adopted.enabled)?;
         let probe = Probe::new(&instance.raw, adopted.physical_device)?;
+        if probe.hides_features() {
+            return Err(VulkanError::OldInstance { missing: "timelineSemaphore" });
+        }
         probe.usable()?;
         if adopted.queues.is_empty() {
             return Err(VulkanError::NoQueues { available: describe_families(&probe.families) });
@@ -113,7 +116,7 @@ fn functions_of_1_2(instance: &Instance, device: &ash::Device, enabled: EnabledF
         unsafe { instance.raw.get_device_proc_addr(device.handle(), name.as_ptr()) }.is_none()
     };
     match OF_INSTANCE.iter().find(instance_lacks).or_else(|| needed.iter().find(lacks)) {
-        Some(name) => Err(VulkanError::OldInstance { function: name.to_str().unwrap_or_default() }),
+        Some(name) => Err(VulkanError::OldInstance { missing: name.to_str().unwrap_or_default() }),
         None => Ok(()),
     }
 }

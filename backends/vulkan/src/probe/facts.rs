@@ -85,6 +85,12 @@ impl Probe {
         })
     }
 
+    /// Returns whether the device lacks a feature that its version cannot lack. NVIDIA's driver hides it from instances
+    /// of an older version.
+    pub(crate) fn hides_features(&self) -> bool {
+        self.properties.api_version >= vk::API_VERSION_1_2 && !self.features.timeline
+    }
+
     /// Returns what this backend needs and the device lacks, if anything.
     pub(crate) fn missing(&self) -> Option<&'static str> {
         if self.properties.api_version < vk::API_VERSION_1_2 {

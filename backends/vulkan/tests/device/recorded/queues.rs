@@ -142,7 +142,7 @@ fn an_instance_for_an_older_version_is_refused() {
     for &name in of_instance.iter().chain(of_device) {
         let setup = Setup { facts: Facts { hidden: vec![name], ..Facts::default() }, ..Setup::default() };
         let error = Recorder::with(&lab, setup).map(drop).unwrap_err();
-        let is_named = matches!(error, VulkanError::OldInstance { function } if function.as_bytes() == name.to_bytes());
+        let is_named = matches!(error, VulkanError::OldInstance { missing } if missing.as_bytes() == name.to_bytes());
         assert!(is_named, "{name:?}: {error}");
     }
     let facts = Facts { hidden: vec![c"vkQueueSubmit2", c"vkQueueSubmit2KHR"], ..Facts::default() };
