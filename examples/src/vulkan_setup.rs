@@ -56,6 +56,7 @@ impl OwnDevice {
             queues: vec![AdoptedQueue { family: own.family, queue: own.queue, lock: Some(lock) }],
             enabled: EnabledFeatures::default(),
             engine_submits: true,
+            exports: None,
             validation: own.log.clone(),
             keep: Some(Arc::<Handles>::clone(own)),
         };

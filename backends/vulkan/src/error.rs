@@ -98,6 +98,22 @@ pub enum VulkanError {
         /// The usages that there are.
         allowed: vk::BufferUsageFlags,
     },
+    /// The device does not export memory of buffers in that kind.
+    #[error("{device} exports no memory as {refused:?}, only as {exports:?} (`DeviceInfo::exports`)")]
+    NoExport {
+        /// The device's name.
+        device: String,
+        /// The handle type that was asked for.
+        refused: vk::ExternalMemoryHandleTypeFlags,
+        /// Those that the device has.
+        exports: vk::ExternalMemoryHandleTypeFlags,
+    },
+    /// The memory was not created to be exported.
+    #[error("the memory cannot be exported: {remedy}")]
+    NotExported {
+        /// What makes it so.
+        remedy: &'static str,
+    },
     /// No memory type of the device fits the class.
     #[error("no memory type serves class {} ({location}) for buffers with {usage:?}; request fewer usages", class.0)]
     NoMemoryType {

@@ -49,13 +49,15 @@ pub use ash;
 pub use budget::HeapBudget;
 pub use device::Vulkan;
 pub use error::VulkanError;
+#[cfg(unix)]
+pub use memory::ExportedMemory;
 pub use memory::{Segment, SegmentMemory};
 #[cfg(feature = "testing")]
 pub use millpond_kit::testing::Planned;
 pub use millpond_kit::{Misuse, Named, Remedy, Role};
 pub use open::{Adopted, AdoptedQueue, EnabledFeatures, QueueChoice, QueueLock, ValidationLog, VulkanBuilder};
 pub use pages::Page;
-pub use probe::{DeviceInfo, FamilyInfo, HeapInfo};
+pub use probe::{DeviceInfo, ExportKind, FamilyInfo, HeapInfo};
 pub use streams::Timeline;
 pub use time::{PendingSubmit, SemaphoreAt, Submission};
 

@@ -70,6 +70,7 @@ impl MillpondMemory {
             enabled: EnabledFeatures::default(),
             // Memory comes back when the device is done with it. No submit of vulkano's is left to wait for.
             engine_submits: false,
+            exports: None,
             validation: None,
             keep: Some(Arc::<Device>::clone(device)),
             device: raw,

@@ -20,6 +20,9 @@ use ash::vk;
 use millpond_backend::ClassId;
 use millpond_kit::Leavings;
 
+use crate::error::VulkanError;
+#[cfg(unix)]
+use crate::memory::ExportedMemory;
 use crate::memory::{Memory, Segment};
 use crate::open::{Driver, EnabledFeatures, ValidationLog};
 use crate::pages::{Page, Pages};
@@ -68,6 +71,27 @@ impl Vulkan {
         let unit = self.device.driver.probe.properties.limits.buffer_image_granularity.max(1);
         let alignment = requirements.alignment.max(unit);
         vk::MemoryRequirements { size: requirements.size.next_multiple_of(unit), alignment, ..requirements }
+    }
+
+    /// Returns a file descriptor of a segment's memory, for CUDA, another Vulkan device or another process. The device
+    /// was opened with [`VulkanBuilder::exports`](crate::VulkanBuilder::exports), or adopted with
+    /// [`Adopted::exports`](crate::Adopted::exports). The segment is one of class 0: that of a block, from
+    /// `Buffer::segment`, under a policy without pages, such as `policy:classic`. The block is at `Buffer::offset`.
+    ///
+    /// The descriptor gives access to the whole segment, including all other blocks in it. Do not drop the block before
+    /// the others are done with it: freed memory is reused while they still see it. The two sides order their work by
+    /// themselves, as by semaphores that are exported, or by waiting on the host. The memory is dedicated to its
+    /// buffer, so Vulkan imports it for a buffer that is created alike, and CUDA with `CUDA_EXTERNAL_MEMORY_DEDICATED`.
+    ///
+    /// Costs a driver call. Each call opens another descriptor.
+    ///
+    /// # Errors
+    ///
+    /// [`VulkanError::NotExported`](crate::VulkanError::NotExported) says what to change;
+    /// [`Misuse::Foreign`](crate::Misuse::Foreign) for a segment of another device; else the driver's errors.
+    #[cfg(unix)]
+    pub fn export(&self, segment: &Segment) -> Result<ExportedMemory, VulkanError> {
+        self.device.memory.export(segment)
     }
 
     /// Returns the loader.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use ash::vk;
 use millpond_backend::ClassId;
 
-use super::classes::{ClassFacts, buffer_info};
+use super::classes::{ClassFacts, buffer_info, external};
 use super::count::Count;
 use crate::error::VulkanError;
 use crate::open::{Driver, HostPointer};
+use crate::probe::ExportKind;
 
 /// A buffer with memory of its own, and the means to destroy both.
 pub(crate) struct Backed {
@@ -63,6 +64,9 @@ impl Allocations {
         }
         self.count.add(self.max)?;
         let mut flags = vk::MemoryAllocateFlagsInfo::default().flags(vk::MemoryAllocateFlags::DEVICE_ADDRESS);
+        let exports = facts.exports.filter(|_| buffer.is_some());
+        let types = exports.map(ExportKind::handle_type).unwrap_or_default();
+        let mut exported = vk::ExportMemoryAllocateInfo::default().handle_types(types);
         let mut alone = vk::MemoryDedicatedAllocateInfo::default();
         let mut info = vk::MemoryAllocateInfo::default().allocation_size(bytes).memory_type_index(facts.memory_type);
         if self.driver.enabled.buffer_device_address {
@@ -71,6 +75,9 @@ impl Allocations {
         if let Some(buffer) = buffer.filter(|_| facts.is_dedicated) {
             alone = alone.buffer(buffer);
             info = info.push_next(&mut alone);
+        }
+        if exports.is_some() {
+            info = info.push_next(&mut exported);
         }
         // SAFETY: the memory type is one of the device's, the bytes are no more than its heap has, and addresses are
         // requested only where they are enabled. The callers pass a new buffer that needs as many bytes.
@@ -120,7 +127,8 @@ impl Allocations {
 
     /// Creates a buffer of a class with memory of its own, if the device allows one more allocation.
     pub(crate) fn create(&self, class: ClassId, facts: ClassFacts, bytes: u64) -> Result<Backed, VulkanError> {
-        let info = buffer_info(&self.driver.families).size(bytes).usage(facts.usage);
+        let mut external = external(facts.exports);
+        let info = buffer_info(&self.driver.families).size(bytes).usage(facts.usage).push_next(&mut external);
         // SAFETY: the families belong to the device, each once, and `classes` has made a buffer of these usages before.
         let buffer = unsafe { self.driver.raw.create_buffer(&info, None) }
             .map_err(|result| self.without_addresses(class, bytes, "vkCreateBuffer", result))?;

@@ -4,8 +4,8 @@ use ash::vk;
 use millpond_backend::{Class, ClassId, ClassKind};
 
 use crate::error::VulkanError;
-use crate::open::{COUNT, TRANSFER};
-use crate::probe::Probe;
+use crate::open::{COUNT, Settings, TRANSFER};
+use crate::probe::{ExportKind, Probe};
 
 /// What memory of a class is for, by which its memory type is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +43,8 @@ pub(crate) struct ClassFacts {
     pub(crate) max_memory_bytes: u64,
     /// Whether memory is for its buffer alone, as Vulkan calls it. Nothing else may be bound to it then.
     pub(crate) is_dedicated: bool,
+    /// How the memory of segments can be exported.
+    pub(crate) exports: Option<ExportKind>,
     /// Whether segments are mapped: the host sees memory of this type, and agrees with the device without flushes.
     pub(crate) is_mapped: bool,
 }
@@ -54,6 +56,12 @@ pub(crate) fn buffer_info(families: &[u32]) -> vk::BufferCreateInfo<'_> {
         [] | [_] => info.sharing_mode(vk::SharingMode::EXCLUSIVE),
         _ => info.sharing_mode(vk::SharingMode::CONCURRENT).queue_family_indices(families),
     }
+}
+
+/// Returns what a buffer is created with besides, whose memory can be exported. It is for none if there is no kind.
+pub(crate) fn external(exports: Option<ExportKind>) -> vk::ExternalMemoryBufferCreateInfo<'static> {
+    let types = exports.map(ExportKind::handle_type).unwrap_or_default();
+    vk::ExternalMemoryBufferCreateInfo::default().handle_types(types)
 }
 
 /// Returns the memory types of plain color images. They are the same for all formats, usages and ways of sharing,
@@ -83,16 +91,17 @@ pub(crate) fn classes(
     probe: &Probe,
     families: &[u32],
     address: bool,
-    usages: [vk::BufferUsageFlags; COUNT],
+    settings: &Settings,
 ) -> Result<(Vec<Class>, Vec<ClassFacts>), VulkanError> {
     let (mut classes, mut facts) = (Vec::new(), Vec::new());
     for (index, (name, kind, location)) in CLASSES.into_iter().enumerate() {
-        let mut usage = usages[index] | TRANSFER;
+        let mut usage = settings.usages[index] | TRANSFER;
         if address {
             usage |= vk::BufferUsageFlags::SHADER_DEVICE_ADDRESS;
         }
-        let requirements = requirements(device, families, usage)?;
         let class = ClassId(index as u16);
+        let exports = settings.exports.filter(|_| index == usize::from(ClassId::DEVICE.0));
+        let requirements = requirements(device, families, usage, exports)?;
         let bits = requirements.memory_type_bits;
         // Where no memory serves both buffers and images, the class is there all the same, and of no use for images.
         let both = if class == IMAGE { bits & image_types(device)? } else { bits };
@@ -114,7 +123,7 @@ pub(crate) fn classes(
         classes.push(facts_of.with_max_segment_bytes(max_memory_bytes.min(probe.max_buffer_bytes)));
         let is_mapped = property_flags.contains(HOST);
         let is_dedicated = class == ClassId::DEVICE;
-        facts.push(ClassFacts { usage, memory_type, max_memory_bytes, is_dedicated, is_mapped });
+        facts.push(ClassFacts { usage, memory_type, max_memory_bytes, is_dedicated, exports, is_mapped });
     }
     Ok((classes, facts))
 }
@@ -124,8 +133,10 @@ fn requirements(
     device: &ash::Device,
     families: &[u32],
     usage: vk::BufferUsageFlags,
+    exports: Option<ExportKind>,
 ) -> Result<vk::MemoryRequirements, VulkanError> {
-    let info = buffer_info(families).size(1 << 16).usage(usage);
+    let mut external = external(exports);
+    let info = buffer_info(families).size(1 << 16).usage(usage).push_next(&mut external);
     // SAFETY: the families belong to the device, each once. `Settings::check` has refused usages whose features are
     // off, and an adopted device has the default usages, which need none.
     let buffer = unsafe { device.create_buffer(&info, None) }.map_err(VulkanError::driver("vkCreateBuffer"))?;

@@ -12,6 +12,9 @@ use parking_lot::Mutex;
 use super::backed::{Allocations, Backed, reclaiming};
 use super::classes::{ClassFacts, IMAGE, classes};
 use super::descriptor::DescriptorLimits;
+#[cfg(unix)]
+use super::export::ExportedMemory;
+use super::export::Exports;
 use super::segment::{Segment, SegmentMemory};
 use crate::error::VulkanError;
 use crate::open::{Driver, MappedBuffer, Settings};
@@ -28,6 +31,8 @@ pub(crate) struct Memory {
     /// Buffers of this backend's own, which live as long as the device.
     own: Mutex<Vec<Backed>>,
     pub(crate) allocations: Allocations,
+    /// How the memory of segments is exported, if it is.
+    exports: Option<Exports>,
     driver: Arc<Driver>,
 }
 
@@ -35,7 +40,8 @@ impl Memory {
     /// Finds the classes of a device, of which nothing is taken yet. Its facts say nothing of pages.
     pub(crate) fn new(driver: Arc<Driver>, settings: &Settings) -> Result<Memory, VulkanError> {
         let address = driver.enabled.buffer_device_address;
-        let (table, facts) = classes(&driver.raw, &driver.probe, &driver.families, address, settings.usages)?;
+        let (table, facts) = classes(&driver.raw, &driver.probe, &driver.families, address, settings)?;
+        let exports = settings.exports.map(|kind| Exports::find(&driver, kind)).transpose()?;
         let budget = driver.enabled.memory_budget;
         let caps = Caps::new(driver.probe.name.clone(), table, Reuse::InOrder, Closing::Submit)
             .with_needs_barrier(settings.engine_submits)
@@ -53,6 +59,7 @@ impl Memory {
             live: Mutex::default(),
             own: Mutex::default(),
             allocations: Allocations::new(Arc::clone(&driver)),
+            exports,
             driver,
         })
     }
@@ -149,6 +156,14 @@ impl Memory {
             panic!("release: segment {} of {} bytes is not in the device's books", segment.id, segment.bytes)
         };
         self.allocations.destroy(backed);
+    }
+
+    /// Implements [`Vulkan::export`](crate::Vulkan::export).
+    #[cfg(unix)]
+    pub(crate) fn export(&self, segment: &Segment) -> Result<ExportedMemory, VulkanError> {
+        segment.of(self.driver.id, "export")?;
+        let none = VulkanError::NotExported { remedy: "open the device with `exports`" };
+        self.exports.as_ref().ok_or(none)?.export(&self.driver, segment, self.facts(segment.class))
     }
 
     /// Returns the number of segments that were not given back.

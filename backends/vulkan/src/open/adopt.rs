@@ -13,7 +13,7 @@ use super::queue::{Queue, QueueLock, describe_families};
 use super::settings::Settings;
 use super::validation::ValidationLog;
 use crate::error::VulkanError;
-use crate::probe::Probe;
+use crate::probe::{ExportKind, Probe};
 
 /// An engine's device.
 pub struct Adopted {
@@ -32,6 +32,11 @@ pub struct Adopted {
     /// Whether the engine submits work that touches the memory without going through [`Vulkan`](crate::Vulkan), so that
     /// it must place barriers before it reuses memory.
     pub engine_submits: bool,
+    /// How memory of class 0 can be exported, if it is to be; see
+    /// [`VulkanBuilder::exports`](crate::VulkanBuilder::exports).
+    /// The device was created with `VK_KHR_external_memory_fd`, and with `VK_EXT_external_memory_dma_buf` for DMA
+    /// buffers.
+    pub exports: Option<ExportKind>,
     /// The log that the validation layer's messages go to, if the engine's instance sends them to one of ours
     /// ([`ValidationLog::messenger`]). [`Vulkan::validation`](crate::Vulkan::validation) returns it.
     pub validation: Option<ValidationLog>,
@@ -78,6 +83,7 @@ impl Adopted {
             return Err(VulkanError::OldInstance { missing: "timelineSemaphore" });
         }
         probe.usable()?;
+        adopted.exports.map_or(Ok(()), |kind| probe.expect_export(kind))?;
         if adopted.queues.is_empty() {
             return Err(VulkanError::NoQueues { available: describe_families(&probe.families) });
         }
@@ -96,7 +102,8 @@ impl Adopted {
         }
         let raw = RawDevice { raw: adopted.device, owned: false };
         let driver = Driver::new(Parts { raw, instance, probe, enabled: adopted.enabled, queues, keep: adopted.keep })?;
-        Ok((driver, Settings { engine_submits: adopted.engine_submits, ..Settings::default() }))
+        let (engine_submits, exports) = (adopted.engine_submits, adopted.exports);
+        Ok((driver, Settings { engine_submits, exports, ..Settings::default() }))
     }
 }
 

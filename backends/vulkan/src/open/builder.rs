@@ -12,7 +12,7 @@ use super::instance::Instance;
 use super::queue::{Queue, QueueChoice};
 use super::settings::{COUNT, Settings};
 use crate::error::VulkanError;
-use crate::probe::{DeviceInfo, Features, Probe};
+use crate::probe::{DeviceInfo, ExportKind, Features, Probe};
 
 /// The builder of a device. [`Vulkan::builder`](crate::Vulkan::builder) starts one, and [`build`](VulkanBuilder::build)
 /// opens the device.
@@ -119,6 +119,16 @@ impl VulkanBuilder {
         self
     }
 
+    /// Sets how memory of class 0 can be exported to other APIs and processes, by
+    /// [`Vulkan::export`](crate::Vulkan::export). [`DeviceInfo::exports`] lists what the device has; opening it with
+    /// another kind fails ([`VulkanError::NoExport`]). Off by default.
+    ///
+    /// It concerns segments: pages are not exported, so allocate with `policy:classic`.
+    pub fn exports(mut self, kind: ExportKind) -> VulkanBuilder {
+        self.settings.exports = Some(kind);
+        self
+    }
+
     /// Lists the devices that this builder could open.
     ///
     /// # Errors
@@ -148,7 +158,12 @@ impl VulkanBuilder {
             memory_budget: self.budget && features.budget,
         };
         self.settings.check(enabled)?;
-        let raw = RawDevice { raw: create_device(&instance, &probe, &families, enabled)?, owned: true };
+        let exports = self.settings.exports;
+        exports.map_or(Ok(()), |kind| probe.expect_export(kind))?;
+        let mut extensions: Vec<_> = extensions(&probe.features, enabled).collect();
+        extensions.extend(exports.into_iter().flat_map(ExportKind::extensions));
+        let raw = create_device(&instance, &probe, &families, enabled, &extensions)?;
+        let raw = RawDevice { raw, owned: true };
         let mut queues = Vec::new();
         for (family, count) in families {
             let flags = probe.families[family as usize].queue_flags;
@@ -178,6 +193,7 @@ fn create_device(
     probe: &Probe,
     families: &[(u32, u32)],
     enabled: EnabledFeatures,
+    extensions: &[&CStr],
 ) -> Result<ash::Device, VulkanError> {
     let most = families.iter().map(|&(_, count)| count as usize).max().unwrap_or(0);
     let priorities = vec![1.0; most];
@@ -185,7 +201,7 @@ fn create_device(
         vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&priorities[..count as usize])
     };
     let queues: Vec<_> = families.iter().map(queue).collect();
-    let extensions: Vec<_> = extensions(&probe.features, enabled).map(CStr::as_ptr).collect();
+    let extensions: Vec<_> = extensions.iter().map(|name| name.as_ptr()).collect();
     let core = vk::PhysicalDeviceFeatures::default()
         .sparse_binding(enabled.sparse_binding)
         .sparse_residency_buffer(enabled.sparse_residency)

@@ -5,6 +5,7 @@ use millpond_backend::ClassId;
 
 use super::driver::EnabledFeatures;
 use crate::error::VulkanError;
+use crate::probe::ExportKind;
 
 /// The number of memory classes of a Vulkan device.
 pub(crate) const COUNT: usize = 4;
@@ -37,6 +38,8 @@ pub(crate) struct Settings {
     pub(crate) engine_submits: bool,
     /// The least granularity of pages, in bytes.
     pub(crate) page_granularity: u64,
+    /// How the memory of segments of class 0 can be exported.
+    pub(crate) exports: Option<ExportKind>,
 }
 
 impl Settings {
@@ -58,6 +61,6 @@ impl Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { usages: [USAGE; COUNT], engine_submits: false, page_granularity: GRANULARITY }
+        Settings { usages: [USAGE; COUNT], engine_submits: false, page_granularity: GRANULARITY, exports: None }
     }
 }

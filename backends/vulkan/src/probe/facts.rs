@@ -4,6 +4,7 @@ use std::ffi::CStr;
 
 use ash::{ext, khr, vk};
 
+use super::export::{ExportKind, exports};
 use crate::error::VulkanError;
 
 /// The facts of one physical device.
@@ -16,6 +17,8 @@ pub(crate) struct Probe {
     pub(crate) families: Vec<vk::QueueFamilyProperties>,
     pub(crate) memory: vk::PhysicalDeviceMemoryProperties,
     pub(crate) features: Features,
+    /// The kinds in which memory of buffers can be exported.
+    pub(crate) exports: Vec<ExportKind>,
     /// The largest allocation in bytes.
     pub(crate) max_allocation_bytes: u64,
     /// The largest buffer in bytes.
@@ -80,6 +83,7 @@ impl Probe {
             // SAFETY: as above.
             memory: unsafe { raw.get_physical_device_memory_properties(physical) },
             features: Features::new(raw, physical, plain.api_version, &has),
+            exports: exports(raw, physical, &has),
             max_allocation_bytes: maintenance3.max_memory_allocation_size,
             max_buffer_bytes: if limits_buffers { maintenance4.max_buffer_size } else { u64::MAX },
         })
@@ -110,6 +114,17 @@ impl Probe {
     pub(crate) fn usable(&self) -> Result<(), VulkanError> {
         let Some(missing) = self.missing() else { return Ok(()) };
         Err(VulkanError::Lacks { device: self.name.clone(), version: version(self.properties.api_version), missing })
+    }
+
+    /// Returns an error if memory of buffers cannot be exported in that kind.
+    pub(crate) fn expect_export(&self, kind: ExportKind) -> Result<(), VulkanError> {
+        use vk::ExternalMemoryHandleTypeFlags as Types;
+        if self.exports.contains(&kind) {
+            return Ok(());
+        }
+        let flags = |kinds: &[ExportKind]| kinds.iter().fold(Types::empty(), |all, kind| all | kind.handle_type());
+        let (refused, exports) = (kind.handle_type(), flags(&self.exports));
+        Err(VulkanError::NoExport { device: self.name.clone(), refused, exports })
     }
 
     /// Returns whether the device has sparse buffers: the features, and a queue that binds.

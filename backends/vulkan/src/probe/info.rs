@@ -2,6 +2,7 @@
 
 use ash::vk;
 
+use super::export::ExportKind;
 use super::facts::{Probe, version};
 
 /// The facts that are known about a device before it is opened.
@@ -35,6 +36,9 @@ pub struct DeviceInfo {
     pub budget: bool,
     /// Whether buffers have addresses.
     pub addresses: bool,
+    /// The kinds in which memory of class 0 can be exported:
+    /// [`VulkanBuilder::exports`](crate::VulkanBuilder::exports).
+    pub exports: Vec<ExportKind>,
     /// The feature that this backend needs and the device lacks. `None` if the device can be opened.
     pub missing: Option<&'static str>,
 }
@@ -81,6 +85,7 @@ impl DeviceInfo {
             sparse_aliased: probe.sparse() && probe.features.sparse_aliased,
             budget: probe.features.budget,
             addresses: probe.features.address,
+            exports: probe.exports.clone(),
             missing: probe.missing(),
         }
     }

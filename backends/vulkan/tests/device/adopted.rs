@@ -77,6 +77,7 @@ pub(crate) fn handles(lab: &Lab, lock: Option<Arc<dyn QueueLock>>) -> Adopted {
         queues: vec![AdoptedQueue { family, queue, lock }],
         enabled: lab.enabled(),
         engine_submits: true,
+        exports: None,
         validation: lab.validation().cloned(),
         keep: None,
     }

@@ -7,6 +7,8 @@
 
 mod adopted;
 mod dropped;
+#[cfg(unix)]
+mod exports;
 mod images;
 mod input;
 mod lab;

@@ -156,6 +156,7 @@ impl Under {
             engine_submits: true,
             // Whoever has a handle of the result keeps wgpu's device.
             keep: Some(Arc::<Driver>::clone(driver)),
+            exports: None,
             validation: None,
         };
         // SAFETY: the handles are wgpu's own, and `keep` keeps them alive. The device was opened with the features in

@@ -81,6 +81,7 @@ impl Recorder {
             queues: queues.collect(),
             enabled: lab.enabled(),
             engine_submits: setup.engine_submits,
+            exports: None,
             validation: lab.validation().cloned(),
             keep: None,
         }
