@@ -38,7 +38,7 @@ on() (
     "$@"
 )
 
-all=vulkan,wgpu,sparse,budget
+all=vulkan,wgpu,sparse,budget,exports,validation
 if [ -f "$newer" ]; then
     on "$newer" "$all" cargo test --workspace "$@"
 else

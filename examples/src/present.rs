@@ -11,10 +11,11 @@ use crate::cuda_kernel;
 use crate::engine::Result;
 
 /// The environment variable that names, with commas between them, what must not be missing: "vulkan", "wgpu", "cuda",
-/// "nvrtc". It is meant for machines that run tests.
+/// "nvrtc", "validation". It is meant for machines that run tests.
 const REQUIRE: &str = "MILLPOND_REQUIRE";
 
-/// Opens Vulkan device 0, under the validation layer where that is installed. Where there is no such device, prints
+/// Opens Vulkan device 0, under the validation layer where that is installed, or where `MILLPOND_REQUIRE` names
+/// `validation`. Where there is no such device, prints
 /// what to install and returns `None`.
 ///
 /// # Errors
@@ -22,7 +23,7 @@ const REQUIRE: &str = "MILLPOND_REQUIRE";
 /// Returns the error of the driver, or that there is no device where `MILLPOND_REQUIRE` names `vulkan`.
 pub fn vulkan() -> Result<Option<Vulkan>> {
     let opened = match Vulkan::builder().validation(true).build() {
-        Err(VulkanError::NoValidation) => Vulkan::open(0),
+        Err(VulkanError::NoValidation) if !is_required("validation") => Vulkan::open(0),
         opened => opened,
     };
     match opened {
@@ -92,10 +93,14 @@ fn is_absence(error: &VulkanError) -> bool {
     matches!(error, NoLoader { .. } | NoDriver { .. } | NoDevice { .. } | Lacks { .. })
 }
 
+/// Returns whether the environment says that this must not be missing.
+fn is_required(power: &str) -> bool {
+    std::env::var(REQUIRE).is_ok_and(|list| list.split(',').any(|each| each.trim() == power))
+}
+
 /// Prints that there is no such device. Where it must not be missing, that is an error.
 fn missing<T>(power: &str, reason: &dyn Display) -> Result<Option<T>> {
-    let required = std::env::var(REQUIRE).is_ok_and(|list| list.split(',').any(|each| each.trim() == power));
-    if required {
+    if is_required(power) {
         return Err(format!("{REQUIRE} names {power}: {reason}").into());
     }
     eprintln!("SKIPPED, no {power} here: {reason}");

@@ -5,7 +5,7 @@ use std::sync::MutexGuard;
 
 use millpond_backend::{Backend, ClassId, Point, StreamId, StreamWait, Tick, Transfer};
 use millpond_conformance::{DeviceUnderTest as _, VulkanDevice};
-use millpond_vulkan::ash::vk;
+use millpond_vulkan::ash::{ext, vk};
 use millpond_vulkan::{
     QueueChoice, Segment, SemaphoreAt, Submission, ValidationLog, Vulkan, VulkanBuilder, VulkanError,
 };
@@ -13,10 +13,12 @@ use millpond_vulkan::{
 /// The most queues of each family that tests open. All queues of a large GPU take a second to open, for each test.
 pub(crate) const QUEUES: QueueChoice = QueueChoice::AtMost(2);
 
-/// The device under test. Dropping it destroys the device and asserts that the layer reported no error.
+/// The device under test. Dropping it destroys the device and asserts that the layer reported nothing, warnings
+/// included.
 pub(crate) struct Lab {
     device: Option<Vulkan>,
     log: Option<ValidationLog>,
+    warnings: Option<Warnings>,
     /// Devices that the layer watches take turns.
     _turn: Option<MutexGuard<'static, ()>>,
 }
@@ -45,12 +47,15 @@ impl Lab {
     fn build_in(turn: Option<MutexGuard<'static, ()>>, builder: VulkanBuilder) -> Option<Lab> {
         let builder = builder.queues(QUEUES);
         match builder.clone().validation(true).build() {
-            Ok(device) => Some(Lab { log: device.validation().cloned(), device: Some(device), _turn: turn }),
+            Ok(device) => {
+                let (log, warnings) = (device.validation().cloned(), Some(Warnings::of(&device)));
+                Some(Lab { log, warnings, device: Some(device), _turn: turn })
+            }
             Err(VulkanError::NoValidation) => {
                 drop(turn);
                 miss("validation", &VulkanError::NoValidation);
                 let device = builder.build().map_err(|error| miss("vulkan", &error)).ok()?;
-                Some(Lab { device: Some(device), log: None, _turn: None })
+                Some(Lab { device: Some(device), log: None, warnings: None, _turn: None })
             }
             Err(error) => {
                 miss("vulkan", &error);
@@ -59,9 +64,17 @@ impl Lab {
         }
     }
 
-    /// Returns the errors that the layer has reported so far.
+    /// Returns the errors and warnings that the layer has reported so far.
     pub(crate) fn errors(&self) -> Vec<String> {
-        self.log.as_ref().map(ValidationLog::errors).unwrap_or_default()
+        let logs = self.log.iter().chain(self.warnings.as_ref().map(|warnings| &warnings.log));
+        logs.flat_map(ValidationLog::errors).collect()
+    }
+
+    /// Destroys the device, unless another handle of it is left.
+    fn end(&mut self) {
+        if let (Some(device), Some(warnings)) = (self.device.take(), &self.warnings) {
+            warnings.end(&device);
+        }
     }
 
     /// Returns whether the layer checks the device.
@@ -71,9 +84,9 @@ impl Lab {
 
     /// Destroys the device, unless another handle of it is left, and returns all errors that the layer reported.
     pub(crate) fn close(mut self) -> Vec<String> {
-        drop(self.device.take());
+        self.end();
         let errors = self.errors();
-        self.log = None;
+        (self.log, self.warnings) = (None, None);
         errors
     }
 
@@ -118,10 +131,39 @@ impl Deref for Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        drop(self.device.take());
+        self.end();
         if !std::thread::panicking() {
             assert_eq!(self.errors(), [""; 0], "the validation layer objects");
         }
+    }
+}
+
+/// The warnings of the layer, which the device's own log does not keep.
+struct Warnings {
+    log: ValidationLog,
+    utils: ext::debug_utils::Instance,
+    messenger: vk::DebugUtilsMessengerEXT,
+}
+
+impl Warnings {
+    /// Keeps the warnings about a device that the layer watches.
+    fn of(device: &Vulkan) -> Warnings {
+        use vk::DebugUtilsMessageTypeFlagsEXT as Kind;
+        let log = ValidationLog::installed(device.entry()).unwrap();
+        let utils = ext::debug_utils::Instance::new(device.entry(), device.raw_instance());
+        let info = log
+            .messenger()
+            .message_severity(vk::DebugUtilsMessageSeverityFlagsEXT::WARNING)
+            .message_type(Kind::VALIDATION | Kind::PERFORMANCE);
+        // SAFETY: the device's instance has the extension; the log lives longer than the messenger.
+        let messenger = unsafe { utils.create_debug_utils_messenger(&info, None) }.unwrap();
+        Warnings { log, utils, messenger }
+    }
+
+    /// Ends with the device, before its instance.
+    fn end(&self, _alive: &Vulkan) {
+        // SAFETY: the device is alive, and its instance with it; `Lab::end` takes the device, and so comes here once.
+        unsafe { self.utils.destroy_debug_utils_messenger(self.messenger, None) };
     }
 }
 

@@ -1,7 +1,7 @@
 //! The end of a device: leaks, losses, work in flight. Nothing may be left, and no call may hang.
 
 use millpond_backend::{Backend, BackendError, ClassId, Fault, Point, Tick, Transfer};
-use millpond_vulkan::ash::vk;
+use millpond_vulkan::ash::{ext, vk};
 use millpond_vulkan::{Planned, VulkanError};
 
 use crate::lab::{Lab, Latch};
@@ -15,7 +15,13 @@ fn the_layer_watches() {
     // SAFETY: this leaks a semaphore, which the layer must notice when the device is destroyed.
     let leaked = unsafe { lab.raw_device().create_semaphore(&vk::SemaphoreCreateInfo::default(), None) };
     assert!(leaked.is_ok());
+    let utils = ext::debug_utils::Instance::new(lab.entry(), lab.raw_instance());
+    let data = vk::DebugUtilsMessengerCallbackDataEXT::default().message(c"a warning").message_id_name(c"told");
+    let kind = vk::DebugUtilsMessageTypeFlagsEXT::VALIDATION;
+    // SAFETY: the instance has the extension; the structure and what it points to live until the call returns.
+    unsafe { utils.submit_debug_utils_message(vk::DebugUtilsMessageSeverityFlagsEXT::WARNING, kind, &data) };
     let errors = lab.close();
+    assert!(errors.contains(&"told: a warning".to_owned()), "{errors:?}");
     assert!(errors.iter().any(|error| error.contains("vkDestroyDevice")), "{errors:?}");
 }
 

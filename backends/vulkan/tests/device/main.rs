@@ -1,7 +1,9 @@
 //! The Vulkan device, on the first one that this machine has, checked by the validation layer: every test also asserts
-//! that the layer reported no error until the device was destroyed.
+//! that the layer reported no error and no warning until the device was destroyed.
 //!
-//! Without a device the tests print a line and pass, unless `MILLPOND_REQUIRE` names `vulkan`.
+//! Without a device the tests print a line and pass, unless `MILLPOND_REQUIRE` names `vulkan`. It may also name what a
+//! device can do, so that no test is skipped for lack of it: `sparse`, `budget`, `dma_buf`, and `exports`, which is for
+//! opaque file descriptors. `validation` is the layer.
 
 #![allow(unsafe_code)] // Calls into Vulkan, and the contract's unsafe methods.
 
