@@ -253,7 +253,12 @@ millpond_status millpond_alloc_async(millpond_allocator *pond, uint64_t bytes, m
 /* Frees a block on a stream, as cudaFreeAsync does: work on other streams that uses it comes before what is queued on this
  * one. The program sees to that, and may destroy the streams at once after the call, as work that is queued there is still
  * taken into account. NULL does nothing. An event is recorded: a few driver calls, none of which waits.
- * While the stream is being captured there is none, and until the next call with it other streams cannot have the memory.
+ *
+ * While the stream is being captured there is none, and until its next call after the capture other streams cannot have the
+ * memory. If the stream is destroyed before that call, the host waits for the whole device once somebody needs the memory:
+ * millpond_empty_cache does, and a request before it is refused, unless Millpond knows that some stream is, or may be, being
+ * captured. The wait spoils a capture that Millpond knows nothing of. A stream whose calls so far were all made in captures
+ * counts as destroyed, because its handle may have changed hands.
  *
  * Errors: those of millpond_free and millpond_record_stream. Unless it is NOT_A_BLOCK or BAD_ALLOCATOR, the block is freed
  * all the same. */
@@ -290,7 +295,8 @@ millpond_status millpond_trim(millpond_allocator *pond, uint64_t bytes, uint64_t
 millpond_status millpond_poll(millpond_allocator *pond, uint64_t *released);
 
 /* Gives all cached memory back to the driver: waits for all freed blocks that streams still use, and releases what no
- * live block pins. This is PyTorch's empty_cache. Waits for the device; driver calls.
+ * live block pins. This is PyTorch's empty_cache. Waits for the device; driver calls. Do not call it while a stream is being
+ * captured on which millpond_free_async has freed memory: that may spoil the capture.
  *
  * Errors: BAD_ALLOCATOR, DEVICE_LOST, DRIVER; what was not released then stays cached. */
 millpond_status millpond_empty_cache(millpond_allocator *pond);

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millpond_backend::{Backend, StreamId};
-use millpond_cuda::Cuda;
 use millpond_cuda::cudarc::driver::sys::CUstream;
+use millpond_cuda::{Cuda, CudaError};
 use millpond_sim::Sim;
 
 use crate::code::Failure;
@@ -35,11 +35,14 @@ pub(crate) trait Device: Backend + Clone {
     fn borrow(&self, native: u64) -> Result<StreamId, Failure>;
 
     /// Begins a call of the program's with a borrowed stream, which is alive. With `frees` it gives up memory that is
-    /// used there.
-    fn arrive(&self, stream: StreamId, frees: bool) -> Result<(), Failure>;
+    /// used there. Returns `false` if the number is over, so that the stream has to be borrowed anew.
+    fn arrive(&self, stream: StreamId, frees: bool) -> Result<bool, Failure>;
 
     /// Waits for work on borrowed streams that uses memory which was not freed.
     fn settle_borrowed(&self) -> Result<(), Failure>;
+
+    /// Waits for work on borrowed streams that uses memory which was freed in a capture.
+    fn settle_uncovered(&self) -> Result<(), Failure>;
 
     /// Returns the handle of a stream.
     fn native(&self, stream: StreamId) -> Result<u64, Failure>;
@@ -101,13 +104,21 @@ impl Device for Cuda {
         Ok(unsafe { self.borrow_raw(native as CUstream) }?)
     }
 
-    fn arrive(&self, stream: StreamId, frees: bool) -> Result<(), Failure> {
+    fn arrive(&self, stream: StreamId, frees: bool) -> Result<bool, Failure> {
         // SAFETY: as above.
-        Ok(unsafe { Cuda::arrive(self, stream, frees) }?)
+        match unsafe { Cuda::arrive(self, stream, frees) } {
+            Ok(()) => Ok(true),
+            Err(CudaError::Unregistered { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn settle_borrowed(&self) -> Result<(), Failure> {
         Ok(Cuda::settle_borrowed(self)?)
+    }
+
+    fn settle_uncovered(&self) -> Result<(), Failure> {
+        Ok(Cuda::settle_uncovered(self)?)
     }
 
     fn native(&self, stream: StreamId) -> Result<u64, Failure> {
@@ -162,12 +173,16 @@ impl Device for Sim {
         self.open(native)
     }
 
-    fn arrive(&self, _stream: StreamId, _frees: bool) -> Result<(), Failure> {
-        Ok(())
+    fn arrive(&self, _stream: StreamId, _frees: bool) -> Result<bool, Failure> {
+        Ok(true)
     }
 
     /// No simulated stream is borrowed.
     fn settle_borrowed(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn settle_uncovered(&self) -> Result<(), Failure> {
         Ok(())
     }
 

@@ -46,7 +46,7 @@ impl Served {
 
     /// Gives all cached memory back to the driver.
     pub(crate) fn empty_cache(&self) -> Result<(), Failure> {
-        on!(self, of => of.allocator.empty_cache().map_err(Failure::from))
+        on!(self, of => of.empty_cache())
     }
 
     /// Ends the use of a stream.

@@ -1,7 +1,7 @@
 //! An allocator with what C needs in addition: its live blocks by address, its streams by handle, its pools by number.
 
 use millpond::{Allocator, Buffer, Checkpoint, PoolId, RawBuffer, Stream};
-use millpond_backend::Backend;
+use millpond_backend::{Backend, StreamId};
 
 use crate::addresses::Addresses;
 use crate::code::Failure;
@@ -97,7 +97,8 @@ impl<D: Device, T: Blocks> Of<D, T> {
 
     /// Allocates on a stream that the program may destroy after the call. Returns the address, which is 0 for 0 bytes.
     pub(crate) fn allocate_async(&self, bytes: u64, native: u64) -> Result<u64, Failure> {
-        let stream = self.borrow(native)?;
+        let (stream, arrived) = self.arrive(native, false)?;
+        arrived?;
         if bytes == 0 {
             return Ok(0);
         }
@@ -108,8 +109,7 @@ impl<D: Device, T: Blocks> Of<D, T> {
     /// if the device fails.
     pub(crate) fn free_async(&self, address: u64, native: u64) -> Result<(), Failure> {
         let raw = self.blocks.get(address).ok_or_else(|| Failure::not_a_block(address))?;
-        let recorded = self.find_or_borrow(native).and_then(|(stream, is_borrowed)| {
-            let arrived = if is_borrowed { self.allocator.backend().arrive(stream.id(), true) } else { Ok(()) };
+        let recorded = self.arrive(native, true).and_then(|(stream, arrived)| {
             // Even if that has failed: other streams get the memory after the stream's next call then.
             self.allocator.record_stream_raw(raw, stream)?;
             arrived
@@ -218,6 +218,12 @@ impl<D: Device, T: Blocks> Of<D, T> {
         Ok(self.allocator.empty_cache_of(PoolId(number))?)
     }
 
+    /// Gives all cached memory back to the driver.
+    pub(crate) fn empty_cache(&self) -> Result<(), Failure> {
+        self.allocator.backend().settle_uncovered()?;
+        Ok(self.allocator.empty_cache()?)
+    }
+
     /// Begins a capture of a stream in a pool, or has the stream join the one that there is.
     pub(crate) fn begin_capture(&self, number: u64, native: u64) -> Result<(), Failure> {
         self.pools.begin_capture(number, &self.stream_in(number, native)?)
@@ -262,17 +268,38 @@ impl<D: Device, T: Blocks> Of<D, T> {
         if !D::HANDLES_COME_BACK && self.streams.was_released(key) {
             return Err(Failure::bad_argument(format!("the stream {native:#x} was released")));
         }
-        let id = self.allocator.backend().open(native)?;
-        Ok(self.streams.add(key, self.allocator.stream(id)?, Tenure::Lasting))
+        self.note(key, Tenure::Lasting, |device| device.open(native))
     }
 
-    /// Returns the stream of a handle for a call that allocates, after which the program may destroy it.
-    fn borrow(&self, native: u64) -> Result<&Stream<D>, Failure> {
-        let (stream, is_borrowed) = self.find_or_borrow(native)?;
-        if is_borrowed {
-            self.allocator.backend().arrive(stream.id(), false)?;
+    /// Notes the stream that the device has for a handle. Another thread may release that stream before it is noted:
+    /// then the device has another one.
+    fn note(
+        &self,
+        key: u64,
+        tenure: Tenure,
+        open: impl Fn(&D) -> Result<StreamId, Failure>,
+    ) -> Result<&Stream<D>, Failure> {
+        let device = self.allocator.backend();
+        loop {
+            let stream = self.streams.add(key, self.allocator.stream(open(device)?)?, tenure);
+            if device.takes_work(stream.id()) {
+                return Ok(stream);
+            }
+            self.streams.forget(key, stream.id());
         }
-        Ok(stream)
+    }
+
+    /// Begins a call with the stream of a handle, after which the program may destroy it. With `frees` the call gives
+    /// up memory that is used there. Returns the stream, and what came of it on the device.
+    fn arrive(&self, native: u64, frees: bool) -> Result<(&Stream<D>, Result<(), Failure>), Failure> {
+        loop {
+            let (stream, is_borrowed) = self.find_or_borrow(native)?;
+            let arrived = if is_borrowed { self.allocator.backend().arrive(stream.id(), frees) } else { Ok(true) };
+            match arrived {
+                Ok(false) => self.streams.forget(native, stream.id()),
+                arrived => return Ok((stream, arrived.map(drop))),
+            }
+        }
     }
 
     /// Returns the stream of a handle, and whether it is borrowed.
@@ -283,8 +310,8 @@ impl<D: Device, T: Blocks> Of<D, T> {
         if let Some(found) = self.streams.find(native) {
             return Ok(found);
         }
-        let stream = self.allocator.stream(self.allocator.backend().borrow(native)?)?;
-        Ok((self.streams.add(native, stream, Tenure::Borrowed), true))
+        let stream = self.note(native, Tenure::Borrowed, |device| device.borrow(native))?;
+        Ok((stream, true))
     }
 }
 

@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use millpond::Stream;
-use millpond_backend::Backend;
+use millpond_backend::{Backend, StreamId};
 use parking_lot::Mutex;
 
 use crate::code::Failure;
@@ -106,7 +106,19 @@ impl<B: Backend> Streams<B> {
         const RELEASED: u8 = Tenure::Released as u8;
         let take = |known: &Known<B>| known.tenure.swap(RELEASED, Ordering::AcqRel);
         let (known, tenure) = self.all(native).map(|known| (known, take(known))).find(|&(_, was)| was != RELEASED)?;
-        Some(close(&known.stream).inspect_err(|_| known.tenure.store(tenure, Ordering::Release)))
+        let closed = close(&known.stream).inspect_err(|_| known.tenure.store(tenure, Ordering::Release));
+        if closed.is_ok() {
+            // A thread that had the number from the device may have added it meanwhile.
+            self.forget(native, known.stream.id());
+        }
+        Some(closed)
+    }
+
+    /// Passes over the stream of a handle whose number is over from now on.
+    pub(crate) fn forget(&self, native: u64, over: StreamId) {
+        for known in self.all(native).filter(|known| known.stream.id() == over) {
+            known.tenure.store(Tenure::Released as u8, Ordering::Release);
+        }
     }
 
     /// Returns the entries of a handle, the newest first.
@@ -175,6 +187,26 @@ mod tests {
         let new = streams.add(7 << 8, open(), Tenure::Lasting).id();
         assert!(!ids.contains(&new));
         assert_eq!(streams.get(7 << 8).map(Stream::id), Some(new));
+    }
+
+    /// It had the number from the device before the stream was released.
+    #[test]
+    fn a_stream_that_another_thread_adds_while_it_is_released_is_over() {
+        let allocator = Allocator::new(Sim::new());
+        let streams = Streams::new();
+        let stream = allocator.create_stream().unwrap();
+        streams.add(64, stream.clone(), Tenure::Lasting);
+        let released = streams.release(64, |_| {
+            streams.add(64, stream.clone(), Tenure::Borrowed);
+            Ok(())
+        });
+        assert!(released == Some(Ok(())) && streams.find(64).is_none());
+        let other = allocator.create_stream().unwrap();
+        streams.add(64, other.clone(), Tenure::Borrowed);
+        streams.forget(64, stream.id());
+        assert!(streams.find(64).is_some(), "that is another stream");
+        streams.forget(64, other.id());
+        assert!(streams.find(64).is_none());
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
+#[cfg(doc)]
+use millpond_backend::Backend;
 use millpond_backend::StreamId;
 
 use super::CudaWith;
@@ -37,15 +39,16 @@ impl<G: Gear> CudaWith<G> {
     ///
     /// The handle is of this device's context, and the stream lives until [`unregister`](crate::Cuda::unregister) or
     /// until the last handle of the device is dropped. If the stream is destroyed earlier and its handle is used again,
-    /// newer drivers report it (the stream then gets a new number here, after a wait for the whole context), and older
-    /// ones do not.
+    /// newer drivers report it, and older ones do not. The stream then gets a new number here, after a wait for the
+    /// whole context. While a stream is being captured nobody waits: see [`settle_uncovered`](Self::settle_uncovered).
     pub unsafe fn register_raw(&self, stream: CUstream) -> Result<StreamId, CudaError> {
         self.device.register(stream, None)
     }
 
     /// Returns the number of a stream by its handle, as [`register_raw`](Self::register_raw) does. Unlike there, the
-    /// program may destroy the stream whenever no call with it is under way. A stream that is registered stays so, and
-    /// `register_raw` makes a borrowed one a registered one.
+    /// program may destroy the stream whenever no call with it is under way. A stream that is registered stays so,
+    /// unless it was destroyed and the handle is another stream's. `register_raw` makes a borrowed one a registered
+    /// one.
     ///
     /// Call [`arrive`](Self::arrive) before each use. Of work on a borrowed stream only that counts which was queued
     /// before an `arrive` with `frees`, and fills and waits of this device. Copies through this device do not count.
@@ -65,13 +68,16 @@ impl<G: Gear> CudaWith<G> {
     /// waits on the device for the former one. With `frees`, an event is recorded behind what the program has queued,
     /// so that marks which are made afterwards cover it. Does nothing for other streams.
     ///
-    /// Six driver calls, and four more with `frees`; none waits, unless the former stream was captured when memory was
-    /// freed there. While the stream is being captured, nothing is recorded, and its ticks stay open until the next
-    /// call. Without `frees` the host then waits for what was freed before the capture, as a graph may run at any time.
+    /// Six driver calls, and four more with `frees`; none waits. While the stream is being captured, nothing is
+    /// recorded, and its ticks stay open until the next call, or until [`settle_uncovered`](Self::settle_uncovered).
+    /// Without `frees` the host then waits for what was freed before the capture, as a graph may run at any time.
     ///
     /// # Errors
     ///
-    /// [`CudaError::Unregistered`], and the driver's errors.
+    /// [`CudaError::Unregistered`] if the number is over: borrow the stream again. That is so after
+    /// [`unregister`](crate::Cuda::unregister), and where memory was freed in a capture and the handle has become that
+    /// of another stream since, or may have: no call outside of a capture had shown the stream before. Else the
+    /// driver's errors.
     ///
     /// # Panics
     ///
@@ -92,6 +98,22 @@ impl<G: Gear> CudaWith<G> {
     /// The driver's errors: such a wait is prohibited while a stream of the context is captured.
     pub fn settle_borrowed(&self) -> Result<(), CudaError> {
         self.device.settle_borrowed()
+    }
+
+    /// Waits for all work in the context if memory was freed on a stream behind which no event could be recorded: in a
+    /// capture of a [borrowed](Self::borrow_raw) stream that has had no call since, or on a stream that was gone.
+    /// Points of such a stream are reached then. Does nothing where there is none, and while a registered stream, or
+    /// one that waits for the legacy default stream, is being captured.
+    ///
+    /// Call it before memory is given back, when no borrowed stream is being captured: the wait would spoil the
+    /// capture. To [`wait`](Backend::wait) for a point of such a stream also waits for the context, unless a borrowed
+    /// stream was captured in its last call. An allocation does so before it is refused.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errors.
+    pub fn settle_uncovered(&self) -> Result<(), CudaError> {
+        self.device.settle_uncovered(true)
     }
 
     /// Registers the legacy default stream: the null handle, which waits for all blocking streams, as they wait for it.

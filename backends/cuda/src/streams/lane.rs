@@ -52,8 +52,8 @@ pub(crate) enum Tenure {
     /// As long as the program likes. The handle is used in calls that the program makes with it, and in no others. An
     /// event lies behind all work that matters, so that the last event covers every later tick.
     Borrowed,
-    /// Like `Borrowed`, but a capture has kept an event from being recorded: no tick can be closed before the stream's
-    /// next call.
+    /// Like `Borrowed`, but a capture has kept an event from being recorded, or the stream was gone before one was: no
+    /// tick can be closed before the stream's next call, or before the host has waited for the whole context.
     Uncovered,
 }
 
@@ -70,6 +70,10 @@ pub(crate) struct LaneState {
     pub(crate) owned: bool,
     /// Who says how long the stream lives.
     pub(crate) tenure: Tenure,
+    /// How often the lane has become `Uncovered`, or work was added to what has no event behind it.
+    pub(crate) gaps: u64,
+    /// Whether the stream was being captured in the last call of the program's with it, if it is borrowed.
+    pub(crate) captured: bool,
     /// The driver's number of the stream, which unlike its handle is never used again. Unknown with older drivers.
     pub(crate) unique: Option<u64>,
     /// The staging ring, made when bytes of the host are first copied through it.
@@ -85,6 +89,18 @@ impl Pending {
 }
 
 impl LaneState {
+    /// Notes that work which matters has no event behind it.
+    pub(crate) fn uncover(&mut self) {
+        self.tenure = Tenure::Uncovered;
+        self.gaps += 1;
+    }
+
+    /// Returns whether the lane may be that of the stream with a number. Where one is not known, as during a capture,
+    /// the stream is taken to be the same.
+    pub(crate) fn is_stream(&self, unique: Option<u64>) -> bool {
+        self.unique.zip(unique).is_none_or(|(before, now)| before == now)
+    }
+
     /// Returns the event that covers a tick: the oldest of those that were recorded at it or later.
     pub(crate) fn covering(&self, tick: Tick) -> Option<&Pending> {
         self.pending.iter().find(|pending| pending.tick >= tick)

@@ -105,7 +105,7 @@ impl<G: Gear> Time<G> {
         lane.clock.uncover();
         state.pending.retain(|pending| !Arc::ptr_eq(&pending.event, &caught));
         if state.tenure == Tenure::Borrowed {
-            state.tenure = Tenure::Uncovered;
+            state.uncover();
         }
         self.recycle(lane, state, caught);
     }

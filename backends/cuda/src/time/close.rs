@@ -30,7 +30,8 @@ pub(super) fn always_caught(call: &'static str) -> CudaError {
 /// The reason why a tick cannot be closed now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stays {
-    /// The stream is being captured: an event would become part of the graph.
+    /// The stream is being captured: an event would become part of the graph. Or it is borrowed and was captured in its
+    /// last call: it may be gone.
     Capturing,
     /// The stream is the default stream of another thread, where only that thread can record.
     OtherThread,
@@ -40,9 +41,9 @@ impl<G: Gear> Time<G> {
     /// Closes the open tick with an event behind all work of the stream, or returns why that cannot be done now.
     pub(super) fn close(&self, stay: &Stay<'_>, state: &mut LaneState) -> Result<Result<(), Stays>, CudaError> {
         match stay.handle() {
+            _ if state.tenure == Tenure::Uncovered => return Ok(Err(Stays::Capturing)),
             None => self.close_by_last(stay.lane(), state),
             Some(_) if state.tenure == Tenure::Borrowed => self.close_by_last(stay.lane(), state),
-            Some(_) if state.tenure == Tenure::Uncovered => return Ok(Err(Stays::Capturing)),
             Some(handle) if stay.lane().on_this_thread() => return self.close_on(stay.lane(), state, handle),
             Some(_) => return Ok(Err(Stays::OtherThread)),
         }

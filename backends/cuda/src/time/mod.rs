@@ -1,7 +1,8 @@
 //! Time: the ticks of the streams, closed by events, and what is known to be complete.
 //!
 //! `close` closes ticks by events, `ask` queries the events, `wait` waits for them, on the host and on the device,
-//! `register` is for streams that come and go, and `borrow` for those that go without a word.
+//! `register` is for streams that come and go, `borrow` for those that go without a word, and `orphans` for what they
+//! leave without an event.
 
 use std::ops::{Deref, DerefMut};
 
@@ -13,6 +14,7 @@ use crate::streams::handle::Event;
 mod ask;
 mod borrow;
 mod close;
+mod orphans;
 mod register;
 mod wait;
 

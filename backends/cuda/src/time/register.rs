@@ -7,6 +7,7 @@ use cudarc::driver::sys::CUstream;
 use millpond_backend::StreamId;
 
 use super::Time;
+use super::borrow::Arrived;
 use super::close::Stays;
 use crate::error::CudaError;
 use crate::gear::Gear;
@@ -28,47 +29,36 @@ impl<G: Gear> Time<G> {
         // The default streams are never destroyed.
         let is_default = matches!(key, Key::LEGACY | Key::Thread(_));
         let unique = if is_default { None } else { self.unique(handle)? };
+        let mut was_registered = false;
         if let Some(stream) = known {
             let lane = self.lane(stream);
             // A lane that is gone is about to leave the registry.
-            if !lane.is_gone() {
-                let stay = lane.stay();
-                let mut state = lane.state.lock();
-                if state.tenure != Tenure::Registered {
-                    // Threads may be in calls with the number of the borrowed stream, which stays that of its handle.
-                    let _bound = self.bind_relaxed()?;
-                    self.arrive_under(lane, &mut state, handle.0, false)?;
-                }
-                // Where one is not known, as during a capture, the stream is taken to be the same.
-                if state.unique.zip(unique).is_none_or(|(before, now)| before == now) {
-                    state.unique = state.unique.or(unique);
-                    state.tenure = Tenure::Registered;
-                    state.kept = state.kept.take().or(kept);
-                    return Ok(stream);
-                }
-                drop((state, stay));
-                self.bury(lane)?;
+            let stay = lane.stay();
+            let mut state = lane.state.lock();
+            let is_same = if state.tenure == Tenure::Registered {
+                state.is_stream(unique)
+            } else {
+                // Threads may be in calls with the number of the borrowed stream, which stays that of its handle.
+                let _bound = self.bind_relaxed()?;
+                self.arrive_under(lane, &mut state, handle.0, false)? != Arrived::Over
+            };
+            if is_same && stay.handle().is_some() {
+                state.unique = state.unique.or(unique);
+                state.tenure = Tenure::Registered;
+                state.kept = state.kept.take().or(kept);
+                return Ok(stream);
             }
+            drop((state, stay));
+            was_registered = self.orphan(&mut registry, stream);
         }
         let state = LaneState { kept, unique, ..LaneState::default() };
-        Ok(self.enlist(&mut registry, key, Lane::new(handle, thread, state)))
-    }
-
-    /// Retires the lane of a registered stream that was destroyed and whose handle now belongs to another stream. No
-    /// event can be recorded behind its work any more, so this waits for everything in the context.
-    fn bury(&self, lane: &Lane) -> Result<(), CudaError> {
-        let _bound = self.bind_relaxed()?;
-        // The context is waited for before the lane is locked, so that no thread waits for the lane in the meantime.
-        self.gear.before_waiting_for_all();
-        // SAFETY: the context is current.
-        self.check("cuCtxSynchronize", unsafe { (self.driver.cuCtxSynchronize)() })?;
-        let _stay = lane.stay_alone();
-        let mut state = lane.state.lock();
-        lane.set_gone();
-        let tick = lane.clock.close();
-        self.retire(lane, &mut state, tick);
-        lane.clock.complete(tick);
-        Ok(())
+        let stream = self.enlist(&mut registry, key, Lane::new(handle, thread, state));
+        drop(registry);
+        if was_registered {
+            // No event can be recorded behind the work of the former stream any more.
+            self.settle_uncovered(false)?;
+        }
+        Ok(stream)
     }
 
     pub(crate) fn unregister(&self, stream: StreamId) -> Result<(), CudaError> {
@@ -80,7 +70,11 @@ impl<G: Gear> Time<G> {
         self.enter("cuEventRecord")?;
         let _bound = self.bind_relaxed()?;
         let mut state = lane.state.lock();
-        self.arrive_under(lane, &mut state, handle, false)?;
+        if self.arrive_under(lane, &mut state, handle, false)? == Arrived::Over {
+            drop((state, stay));
+            self.orphan(&mut self.registry.lock(), stream);
+            return Ok(());
+        }
         let tenure = std::mem::take(&mut state.tenure);
         let closed = self.close_for_good(&stay, &mut state);
         if closed != Ok(Ok(())) {

@@ -12,7 +12,7 @@ use super::close::{CAUGHT_MAX, always_caught};
 use crate::error::{Code, CudaError};
 use crate::gear::Gear;
 use crate::streams::handle::Event;
-use crate::streams::lane::{Lane, Pending};
+use crate::streams::lane::{Lane, Pending, Tenure};
 
 /// The time between the first two questions of a wait that sleeps, which doubles from one to the next.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
@@ -44,12 +44,14 @@ impl<G: Gear> Time<G> {
             let stay = lane.stay();
             let mut state = lane.state.lock();
             let uncovered = lane.clock.reached() < point.tick && state.covering(point.tick).is_none();
-            if uncovered {
-                // A tick that cannot be closed now is not waited for.
-                let _ = self.close_anyhow(&stay, &mut state)?;
-            }
+            let stays_open = uncovered && self.close_anyhow(&stay, &mut state)?.is_err();
+            let has_no_event = stays_open && state.tenure == Tenure::Uncovered;
+            // A tick that cannot be closed now is not waited for.
             let newest = state.covering(point.tick).or(state.pending.back()).map(Pending::share);
             drop((stay, state));
+            if has_no_event {
+                self.settle_uncovered(false)?;
+            }
             let Some((tick, event)) = newest else { return Ok(lane.clock.reached()) };
             if dozes {
                 self.doze(point.stream, &event)?;

@@ -58,7 +58,7 @@ pub(super) unsafe extern "C" fn empty_cache(device: i32, pool: *const Pool) -> i
         let pool = unsafe { pool.as_ref() }.filter(|pool| **pool != Pool::default());
         let Some(pond) = opened::of_device(device)? else { return Ok(()) };
         on!(pond, of => match pool {
-            None => of.served.allocator.empty_cache()?,
+            None => of.served.empty_cache()?,
             Some(pool) => if let Some(id) = of.pools.id_of(*pool) { of.served.allocator.empty_cache_of(id)? },
         });
         Ok(())

@@ -144,12 +144,16 @@ impl<D: Device> Device for Told<D> {
         self.device.borrow(native)
     }
 
-    fn arrive(&self, stream: StreamId, frees: bool) -> Result<(), Failure> {
+    fn arrive(&self, stream: StreamId, frees: bool) -> Result<bool, Failure> {
         self.device.arrive(stream, frees)
     }
 
     fn settle_borrowed(&self) -> Result<(), Failure> {
         self.device.settle_borrowed()
+    }
+
+    fn settle_uncovered(&self) -> Result<(), Failure> {
+        self.device.settle_uncovered()
     }
 
     fn native(&self, stream: StreamId) -> Result<u64, Failure> {
