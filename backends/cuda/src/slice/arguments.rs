@@ -106,3 +106,33 @@ unsafe impl<'args, 'b: 'args> PushKernelArg<OnStream<'b>> for LaunchArgs<'args> 
         self.arg(arg.address)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::super::streams::SliceStream;
+    use super::*;
+    use crate::device::Cuda;
+
+    /// What the argument of a launch on the home stream does. The simulated driver has no kernels to launch.
+    #[test]
+    fn the_home_of_another_thread_is_a_default_stream_of_this_one() {
+        let control = match millpond_cuda_driver::install() {
+            Ok(control) => control,
+            Err(absent) => return eprintln!("SKIPPED: {absent}"),
+        };
+        let _alone = control.alone();
+        let cuda = Cuda::open(0).expect("the simulator has two devices");
+        let home = SliceStream::from_stream(&cuda.context().per_thread_stream()).unwrap();
+        let slice = home.upload(&[7_u8; 64]).unwrap();
+        let streams = |count| format!("{:?}", home.allocator()).contains(&format!("streams: {count}"));
+        slice.core.enter_home(Access::Read);
+        assert!(streams(1), "{:?}", home.allocator());
+        let events = control.calls("cuStreamWaitEvent");
+        thread::scope(|scope| scope.spawn(|| slice.core.enter_home(Access::Read)).join().unwrap());
+        assert!(streams(2), "{:?}", home.allocator());
+        assert!(control.calls("cuStreamWaitEvent") > events, "the thread's stream has not waited for the upload");
+        cuda.context().check_err().unwrap();
+    }
+}

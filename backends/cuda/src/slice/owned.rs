@@ -26,7 +26,8 @@ use crate::open::told;
 /// device where another stream wrote since.
 ///
 /// cudarc does not say on which stream a kernel is launched. So `arg(&slice)` and `arg(&mut slice)` count as a use of
-/// the home stream. For a launch on another stream pass [`on`](Slice::on) or [`on_mut`](Slice::on_mut).
+/// the home stream, or, if that is a per-thread default stream, of the calling thread's. For a launch on another stream
+/// pass [`on`](Slice::on) or [`on_mut`](Slice::on_mut).
 ///
 /// # Streams that are not registered
 ///

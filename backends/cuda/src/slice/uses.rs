@@ -78,9 +78,16 @@ impl Core {
         SyncOnDrop::Sync(None)
     }
 
-    /// Notes a use by the home stream. Once that is not registered any more, the memory cannot wait for it.
+    /// Notes a use by the stream that the home's handle means on this thread: the home stream, unless that is the
+    /// default stream of another thread. Once it is not registered any more, the memory cannot wait for it.
     pub(super) fn enter_home(&self, access: Access) {
-        if !self.allocator.is_registered(&self.home) || self.use_on(&self.home, access).is_err() {
+        let is_home = Key::of(self.home().cu_stream()) == self.home.key;
+        let entered = if !is_home {
+            self.allocator.find_or_default(self.home()).is_some_and(|own| self.use_on(&own, access).is_ok())
+        } else {
+            self.allocator.is_registered(&self.home) && self.use_on(&self.home, access).is_ok()
+        };
+        if !entered {
             leave(self.home().context());
         }
     }
