@@ -5,6 +5,9 @@
 
 Each allocation is for the stream that is current then, and memory is granted again in the order of that stream. An
 array that is used on another one is told with ``record_stream``.
+
+An array keeps the stream on which it was allocated alive, but not what lies behind a ``cupy.cuda.ExternalStream``: that
+must live as long as the arrays, because they are freed in its order.
 """
 
 from types import ModuleType

@@ -89,7 +89,8 @@ impl SliceStream {
     ///
     /// # Safety
     ///
-    /// As for [`allocate`](SliceStream::allocate).
+    /// As for [`allocate`](SliceStream::allocate). Earlier uses of the buffer on other streams come before what is
+    /// queued on this stream from now on: a slice knows the uses that are made of it, and orders no others.
     pub unsafe fn slice_of<T: DeviceRepr>(
         &self,
         buffer: Buffer<Cuda>,
