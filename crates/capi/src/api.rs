@@ -43,6 +43,39 @@ unsafe fn served<'a>(pond: *mut CAllocator) -> Result<&'a Served, Failure> {
     unsafe { handles::look_up(handle_of(pond)) }
 }
 
+/// Writes an address or a handle that a call makes.
+///
+/// # Safety
+///
+/// The allocator is not destroyed meanwhile, and the pointer is null or valid.
+#[inline(always)]
+unsafe fn put(pond: *mut CAllocator, out: *mut *mut c_void, make: impl FnOnce(&Served) -> Result<u64, Failure>) -> i32 {
+    boundary::status(|| {
+        // SAFETY: as the caller promises.
+        let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
+        out.put(std::ptr::with_exposed_provenance_mut(make(served)? as usize));
+        Ok(())
+    })
+}
+
+/// Frees a block; a null pointer has no effect.
+///
+/// # Safety
+///
+/// The allocator is not destroyed meanwhile.
+#[inline(always)]
+unsafe fn end(
+    pond: *mut CAllocator,
+    address: *mut c_void,
+    free: impl FnOnce(&Served, u64) -> Result<(), Failure>,
+) -> i32 {
+    boundary::status(|| {
+        // SAFETY: as the caller promises.
+        let served = unsafe { served(pond)? };
+        if address.is_null() { Ok(()) } else { free(served, address_of(address)) }
+    })
+}
+
 /// Returns the version of the interface.
 #[unsafe(no_mangle)]
 pub extern "C" fn millpond_abi() -> u32 {
@@ -125,13 +158,8 @@ pub unsafe extern "C" fn millpond_destroy(pond: *mut CAllocator, live: *mut u64)
 /// Creates a stream.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_create(pond: *mut CAllocator, out: *mut *mut c_void) -> i32 {
-    boundary::status(|| {
-        // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
-        let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
-        let native = on!(served, of => of.create_stream()?);
-        out.put(std::ptr::with_exposed_provenance_mut(native as usize));
-        Ok(())
-    })
+    // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
+    unsafe { put(pond, out, |served| on!(served, of => of.create_stream())) }
 }
 
 /// Ends the use of a stream.
@@ -151,13 +179,8 @@ pub unsafe extern "C" fn millpond_alloc(
     stream: *mut c_void,
     out: *mut *mut c_void,
 ) -> i32 {
-    boundary::status(|| {
-        // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
-        let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
-        let address = on!(served, of => of.allocate(bytes, address_of(stream))?);
-        out.put(std::ptr::with_exposed_provenance_mut(address as usize));
-        Ok(())
-    })
+    // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
+    unsafe { put(pond, out, |served| on!(served, of => of.allocate(bytes, address_of(stream)))) }
 }
 
 /// Allocates a block that can become longer.
@@ -169,13 +192,8 @@ pub unsafe extern "C" fn millpond_alloc_growable(
     stream: *mut c_void,
     out: *mut *mut c_void,
 ) -> i32 {
-    boundary::status(|| {
-        // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
-        let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
-        let address = on!(served, of => of.allocate_growable(bytes, capacity, address_of(stream))?);
-        out.put(std::ptr::with_exposed_provenance_mut(address as usize));
-        Ok(())
-    })
+    // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
+    unsafe { put(pond, out, |served| on!(served, of => of.allocate_growable(bytes, capacity, address_of(stream)))) }
 }
 
 /// Makes a block longer at its address.
@@ -192,14 +210,8 @@ pub unsafe extern "C" fn millpond_grow(pond: *mut CAllocator, address: *mut c_vo
 /// Frees a block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_free(pond: *mut CAllocator, address: *mut c_void) -> i32 {
-    boundary::status(|| {
-        // SAFETY: the caller promises that the allocator lives.
-        let served = unsafe { served(pond)? };
-        if address.is_null() {
-            return Ok(());
-        }
-        on!(served, of => of.free(address_of(address)))
-    })
+    // SAFETY: the caller promises that the allocator lives.
+    unsafe { end(pond, address, |served, address| on!(served, of => of.free(address))) }
 }
 
 /// Allocates a block on a stream that may be destroyed after the call.
@@ -210,26 +222,15 @@ pub unsafe extern "C" fn millpond_alloc_async(
     stream: *mut c_void,
     out: *mut *mut c_void,
 ) -> i32 {
-    boundary::status(|| {
-        // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
-        let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
-        let address = on!(served, of => of.allocate_async(bytes, address_of(stream))?);
-        out.put(std::ptr::with_exposed_provenance_mut(address as usize));
-        Ok(())
-    })
+    // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
+    unsafe { put(pond, out, |served| on!(served, of => of.allocate_async(bytes, address_of(stream)))) }
 }
 
 /// Frees a block on a stream that may be destroyed after the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_free_async(pond: *mut CAllocator, address: *mut c_void, stream: *mut c_void) -> i32 {
-    boundary::status(|| {
-        // SAFETY: the caller promises that the allocator lives.
-        let served = unsafe { served(pond)? };
-        if address.is_null() {
-            return Ok(());
-        }
-        on!(served, of => of.free_async(address_of(address), address_of(stream)))
-    })
+    // SAFETY: the caller promises that the allocator lives.
+    unsafe { end(pond, address, |served, address| on!(served, of => of.free_async(address, address_of(stream)))) }
 }
 
 /// Records that a block is used on another stream.

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use millpond::Checkpoint;
 
-use super::{address_of, served};
+use super::{address_of, put, served};
 use crate::boundary::{self, Out};
 use crate::code::Failure;
 use crate::handles::CAllocator;
@@ -77,13 +77,8 @@ pub unsafe extern "C" fn millpond_pool_alloc(
     stream: *mut c_void,
     out: *mut *mut c_void,
 ) -> i32 {
-    boundary::status(|| {
-        // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
-        let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
-        let address = on!(served, of => of.allocate_in(pool, bytes, address_of(stream))?);
-        out.put(std::ptr::with_exposed_provenance_mut(address as usize));
-        Ok(())
-    })
+    // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
+    unsafe { put(pond, out, |served| on!(served, of => of.allocate_in(pool, bytes, address_of(stream)))) }
 }
 
 /// Begins a capture of a stream.
