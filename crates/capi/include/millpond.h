@@ -211,6 +211,15 @@ millpond_status millpond_alloc(millpond_allocator *pond, uint64_t bytes, millpon
  * block; BAD_ALLOCATOR. */
 millpond_status millpond_free(millpond_allocator *pond, void *address);
 
+/* Allocates as millpond_alloc does, at an address that is a multiple of `alignment`: a power of two of at most 1 GiB. For
+ * more than 512 a longer block is taken, by `alignment` less 512 bytes, and what lies before the address is wasted until it
+ * is freed; statistics show the longer request. The block begins at the address that `*out` receives, also for millpond_find
+ * and millpond_free.
+ *
+ * Errors: BAD_ARGUMENT for another alignment; those of millpond_alloc. */
+millpond_status millpond_alloc_aligned(millpond_allocator *pond, uint64_t bytes, uint64_t alignment,
+                                       millpond_stream stream, void **out);
+
 /* Allocates `bytes` bytes with addresses for `capacity`, into which millpond_grow makes the block longer: what
  * cuMemAddressReserve does for the capacity, and cuMemMap for the bytes. Both are rounded up to whole pages of 2 MiB or
  * more, and the block has at least one page. Addresses need no memory, and are given up with the block. Driver calls.

@@ -183,6 +183,19 @@ pub unsafe extern "C" fn millpond_alloc(
     unsafe { put(pond, out, |served| on!(served, of => of.allocate(bytes, address_of(stream)))) }
 }
 
+/// Allocates a block at a multiple of an alignment.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_alloc_aligned(
+    pond: *mut CAllocator,
+    bytes: u64,
+    alignment: u64,
+    stream: *mut c_void,
+    out: *mut *mut c_void,
+) -> i32 {
+    // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
+    unsafe { put(pond, out, |served| on!(served, of => of.allocate_aligned(bytes, alignment, address_of(stream)))) }
+}
+
 /// Allocates a block that can become longer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_alloc_growable(

@@ -15,17 +15,20 @@ pub(crate) fn live_in<B: Backend>(allocator: &Allocator<B>, pool: PoolId) -> imp
 }
 
 /// Returns the start and the length of the block that a table had at a start, if it is live and an address lies in it.
+/// An aligned block begins inside of the memory that its number names.
 ///
 /// Between the look at the table and this one another thread may free the block, and its number may come to name
 /// another block, at another address. No live block has the address in it then: between it and such a block's start the
-/// table has no other.
+/// table has no other. So the table is asked again: `now` returns the number that it has at the start.
 pub(crate) fn place_within<B: Backend>(
     allocator: &Allocator<B>,
     (start, raw): (u64, RawBuffer),
     address: u64,
+    now: impl FnOnce() -> Option<RawBuffer>,
 ) -> Option<(u64, u64)> {
-    let place = allocator.place_raw(raw);
-    place.filter(|&(begins_at, bytes)| begins_at == start && address - start < bytes)
+    let (begins_at, bytes) = allocator.place_raw(raw)?;
+    let end = begins_at + bytes;
+    (begins_at <= start && address < end && now() == Some(raw)).then(|| (start, end - start))
 }
 
 /// Returns the failure of a device whose blocks have no address, or none that the table can hold.

@@ -134,6 +134,12 @@ impl<D: Device, T: Blocks> Of<D, T> {
         self.enter(stream.allocate(bytes)?)
     }
 
+    /// Allocates on a stream at a multiple of an alignment. Returns the address, which is 0 for 0 bytes.
+    pub(crate) fn allocate_aligned(&self, bytes: u64, alignment: u64, native: u64) -> Result<u64, Failure> {
+        let buffer = self.stream(native)?.allocate_aligned(bytes, alignment)?;
+        if bytes == 0 { Ok(0) } else { self.enter(buffer) }
+    }
+
     /// Allocates on a stream, with addresses for a capacity. Returns the address.
     pub(crate) fn allocate_growable(&self, bytes: u64, capacity: u64, native: u64) -> Result<u64, Failure> {
         self.enter(self.stream(native)?.allocate_growable(bytes, capacity)?)
@@ -175,8 +181,13 @@ impl<D: Device, T: Blocks> Of<D, T> {
     /// Returns the start and the length of the live block in which an address lies.
     pub(crate) fn find(&self, address: u64) -> Result<(u64, u64), Failure> {
         let found = self.blocks.at_or_before(address);
-        let found = found.and_then(|found| place_within(&self.allocator, found, address));
+        let found = found.and_then(|found| self.place_within(found, address));
         found.ok_or_else(|| Failure::not_a_block(address))
+    }
+
+    /// Returns the start and the length of the block that was found, if it is live and an address lies in it.
+    fn place_within(&self, found: (u64, RawBuffer), address: u64) -> Option<(u64, u64)> {
+        place_within(&self.allocator, found, address, || self.blocks.get(found.0))
     }
 
     /// Creates a stream and returns its handle.
@@ -362,8 +373,9 @@ mod tests {
             let of = of(conf);
             let [before, small, keep] = [(); 3].map(|()| of.allocate(512, 0).expect("memory"));
             let found = of.blocks.at_or_before(small + 511).expect("it is there");
-            let within = |beside| place_within(&of.allocator, found, small + beside);
+            let within = |beside| of.place_within(found, small + beside);
             assert_eq!([0, 511, 512].map(within), [Some((small, 512)), Some((small, 512)), None], "{conf}");
+            assert_eq!(place_within(&of.allocator, found, small, || None), None, "{conf}: the table has it no more");
             of.free(small).expect("it is live");
             assert_eq!([0, 511, 512].map(within), [None; 3], "{conf}: it is free");
             // It is joined with the block in front of it, so that its number is vacant.

@@ -111,7 +111,8 @@ pub(super) fn around(address: u64) -> Result<Place, Failure> {
 /// Returns where a block lies that the tree had at a start, if it is live and an address lies in it.
 fn within(marked: Marked, start: u64, address: u64) -> Result<Option<Place>, Failure> {
     let found = (start, marked.raw());
-    let place = on!(pond_of(marked)?, of => place_within(&of.served.allocator, found, address));
+    let now = || live::look_up(start as usize).ok().map(Marked::raw);
+    let place = on!(pond_of(marked)?, of => place_within(&of.served.allocator, found, address, now));
     Ok(place.map(|place| marked.place(place)))
 }
 

@@ -134,6 +134,11 @@ fn growth() {
 }
 
 #[test]
+fn aligned() {
+    on_both("aligned");
+}
+
+#[test]
 fn errors() {
     on_both("errors");
 }
