@@ -178,6 +178,9 @@ impl<B: Backend> Allocator<B> {
     /// page that nothing pins. Private pools with references ([`Pool`](crate::Pool)) keep theirs. This is PyTorch's
     /// `empty_cache`.
     ///
+    /// Where the application submits, as on Vulkan and wgpu, [submit](Stream::submit) the streams first. Memory that
+    /// was freed since the last submit of its stream stays, because work that is not submitted may use it.
+    ///
     /// Under `paged` this also forgets the old peak, if no more than the slack of it is still live. From then on the
     /// reserved bytes are bounded by the new program's own peak.
     ///
@@ -192,7 +195,7 @@ impl<B: Backend> Allocator<B> {
 
     /// Returns cached memory to the driver until at most `bytes` are reserved or nothing more can be released. The
     /// largest free segments and pages are released first, but none of private pools with references. Returns the bytes
-    /// that are still reserved.
+    /// that are still reserved. As before [`empty_cache`](Self::empty_cache), submit the streams first.
     ///
     /// # Errors
     ///

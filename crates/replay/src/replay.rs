@@ -265,7 +265,9 @@ impl Replay {
         self.left_out.iter().fold(at, |place, &left_out| if left_out <= place { place + 1 } else { place })
     }
 
-    /// Runs a cold pass and `warm` more on an allocator that has served nothing yet, on streams that it opens.
+    /// Runs a cold pass and `warm` more on an allocator that has served nothing yet, on streams that it opens. Work of
+    /// the recorded program is not in flight here: [`AsRecorded`](crate::AsRecorded) keeps it in flight as long as it
+    /// was, which the command `millpond replay` does.
     ///
     /// # Errors
     ///
