@@ -9,6 +9,7 @@ use millpond_vulkan::{Adopted, ExportKind, ExportedMemory, Misuse, Vulkan, Vulka
 
 use crate::adopted::{adopt, handles};
 use crate::lab::{Lab, error, skip};
+use crate::recorder::{Call, Recorder, Setup};
 
 const BYTES: u64 = 1 << 20;
 
@@ -37,8 +38,8 @@ fn imports(lab: &Lab, kind: ExportKind) -> bool {
     features.contains(vk::ExternalMemoryFeatureFlags::IMPORTABLE)
 }
 
-/// Returns the memory type that the descriptor can be imported as.
-fn memory_type(lab: &Lab, exported: &ExportedMemory) -> u32 {
+/// Returns the memory type, of those in `needed`, that the descriptor can be imported as.
+fn memory_type(lab: &Lab, exported: &ExportedMemory, needed: u32) -> u32 {
     if exported.kind == ExportKind::OpaqueFd {
         return exported.memory_type;
     }
@@ -47,8 +48,8 @@ fn memory_type(lab: &Lab, exported: &ExportedMemory) -> u32 {
     let mut found = vk::MemoryFdPropertiesKHR::default();
     // SAFETY: the device has the extension, and the descriptor is open.
     unsafe { calls.get_memory_fd_properties(handle_type, fd, &mut found) }.unwrap();
-    let own = exported.memory_type;
-    if found.memory_type_bits & (1 << own) != 0 { own } else { found.memory_type_bits.trailing_zeros() }
+    let both = found.memory_type_bits & needed;
+    if both & (1 << exported.memory_type) != 0 { exported.memory_type } else { both.trailing_zeros() }
 }
 
 /// A buffer of another device, in memory that it has imported.
@@ -67,8 +68,8 @@ impl Imported<'_> {
         let buffer = unsafe { raw.create_buffer(&info.push_next(&mut external), None) }.unwrap();
         // SAFETY: the buffer was just created.
         let needed = unsafe { raw.get_buffer_memory_requirements(buffer) };
-        let memory_type = memory_type(lab, &exported);
-        assert!(needed.size <= exported.bytes && needed.memory_type_bits & (1 << memory_type) != 0, "{needed:?}");
+        let memory_type = memory_type(lab, &exported, needed.memory_type_bits);
+        assert!(needed.size <= exported.bytes && needed.memory_type_bits >> memory_type & 1 != 0, "{needed:?}");
         let mut import =
             vk::ImportMemoryFdInfoKHR::default().handle_type(handle_type).fd(exported.descriptor.into_raw_fd());
         let mut alone = vk::MemoryDedicatedAllocateInfo::default().buffer(buffer);
@@ -210,6 +211,29 @@ fn what_cannot_be_exported_is_refused() {
     assert!(said(&lab, &range).contains("policy:classic"));
     // SAFETY: nothing is mapped there.
     unsafe { lab.release_range(range) };
+}
+
+/// Ranges are created for no export, so no page is.
+#[test]
+fn segments_are_created_to_be_exported_and_pages_are_not() {
+    let Some(lab) = opened(ExportKind::OpaqueFd) else { return };
+    let device = Recorder::with(&lab, Setup { exports: Some(ExportKind::OpaqueFd), ..Setup::default() }).unwrap();
+    let exports = || {
+        let calls = device.calls().into_iter();
+        calls.filter_map(|call| if let Call::Allocate { exports, .. } = call { Some(exports) } else { None }).collect()
+    };
+    let segment = device.reserve(ClassId::DEVICE, BYTES).unwrap();
+    let image = device.reserve(Vulkan::IMAGE, BYTES).unwrap();
+    let created: Vec<_> = exports();
+    assert_eq!(created, [ExportKind::OpaqueFd.handle_type(), vk::ExternalMemoryHandleTypeFlags::empty()]);
+    // SAFETY: no work touches them.
+    [segment, image].into_iter().for_each(|segment| unsafe { device.release(segment) });
+    let Some(pages) = device.caps().pages else { return skip("sparse", "the device has no sparse binding") };
+    let page = device.create_page(ClassId::DEVICE, pages.granularity).unwrap();
+    let created: Vec<_> = exports();
+    assert_eq!(created, [vk::ExternalMemoryHandleTypeFlags::empty()]);
+    // SAFETY: it is mapped nowhere.
+    unsafe { device.release_page(page) };
 }
 
 /// An engine's device may have its memory exported, too.

@@ -92,6 +92,8 @@ pub(crate) enum Call {
         bytes: u64,
         buffer: vk::Buffer,
         flags: vk::MemoryAllocateFlags,
+        /// What it can be exported as.
+        exports: vk::ExternalMemoryHandleTypeFlags,
     },
     BindBuffer(vk::Buffer, vk::DeviceMemory),
     Map(vk::DeviceMemory),

@@ -181,14 +181,16 @@ unsafe extern "system" fn allocate(
     let result = unsafe { (real().allocate)(device, info, host, to) };
     if result == vk::Result::SUCCESS {
         // SAFETY: the caller passes a valid structure with a valid chain, and the driver has written the memory.
-        let (memory, bytes, dedicated, flags) = unsafe {
+        let (memory, bytes, dedicated, flags, exports) = unsafe {
             let next = (*info).p_next;
             let dedicated = chained::<vk::MemoryDedicatedAllocateInfo<'_>>(next);
-            (*to, (*info).allocation_size, dedicated, chained::<vk::MemoryAllocateFlagsInfo<'_>>(next))
+            let exports = chained::<vk::ExportMemoryAllocateInfo<'_>>(next);
+            (*to, (*info).allocation_size, dedicated, chained::<vk::MemoryAllocateFlagsInfo<'_>>(next), exports)
         };
         let (buffer, flags) = (dedicated.map(|it| it.buffer), flags.map(|it| it.flags));
         let (buffer, flags) = (buffer.unwrap_or_default(), flags.unwrap_or_default());
-        note(Call::Allocate { memory, bytes, buffer, flags });
+        let exports = exports.map(|it| it.handle_types).unwrap_or_default();
+        note(Call::Allocate { memory, bytes, buffer, flags, exports });
     }
     result
 }

@@ -14,7 +14,7 @@ use std::cell::Cell;
 use std::ops::Deref;
 
 use millpond_vulkan::ash::vk;
-use millpond_vulkan::{Adopted, AdoptedQueue, Vulkan, VulkanError};
+use millpond_vulkan::{Adopted, AdoptedQueue, ExportKind, Vulkan, VulkanError};
 use parking_lot::MutexGuard;
 
 pub(crate) use self::calls::{At, Barrier, Bind, Call, Command, Mapping, Submit};
@@ -34,6 +34,8 @@ pub(crate) struct Setup {
     /// of another.
     pub(crate) has_threads: bool,
     pub(crate) engine_submits: bool,
+    /// How memory is exported, of a lab that was opened for it.
+    pub(crate) exports: Option<ExportKind>,
 }
 
 /// A device that records. Its drop checks all that was recorded, from its creation to its end.
@@ -81,7 +83,7 @@ impl Recorder {
             queues: queues.collect(),
             enabled: lab.enabled(),
             engine_submits: setup.engine_submits,
-            exports: None,
+            exports: setup.exports,
             validation: lab.validation().cloned(),
             keep: None,
         }
