@@ -145,6 +145,9 @@ fn an_instance_for_an_older_version_is_refused() {
         let is_named = matches!(error, VulkanError::OldInstance { missing } if missing.as_bytes() == name.to_bytes());
         assert!(is_named, "{name:?}: {error}");
     }
+    let facts = Facts { hides_timelines: true, ..Facts::default() };
+    let error = Recorder::with(&lab, Setup { facts, ..Setup::default() }).map(drop).unwrap_err();
+    assert!(matches!(error, VulkanError::OldInstance { missing: "timelineSemaphore" }), "{error}");
     let facts = Facts { hidden: vec![c"vkQueueSubmit2", c"vkQueueSubmit2KHR"], ..Facts::default() };
     let error = Recorder::with(&lab, Setup { facts, ..Setup::default() }).map(drop).unwrap_err();
     assert!(error.to_string().contains("synchronization2"), "{error}");

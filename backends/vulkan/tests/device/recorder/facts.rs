@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
+use millpond_vulkan::ash::vk::TaggedStructure as _;
 use millpond_vulkan::ash::{self, vk};
 
 use super::hooks;
@@ -19,6 +20,8 @@ pub(crate) struct Facts {
     pub(crate) limits: Option<fn(&mut vk::PhysicalDeviceLimits)>,
     /// Functions of the instance and the device that there are not.
     pub(crate) hidden: Vec<&'static CStr>,
+    /// Whether it hides its timeline semaphores, as NVIDIA's driver does from instances for an older version.
+    pub(crate) hides_timelines: bool,
 }
 
 /// Returns another handle of the lab's loader, which hides the functions that there are not to be.
@@ -44,6 +47,7 @@ pub(super) fn instance(lab: &Lab) -> ash::Instance {
         b"vkGetPhysicalDeviceQueueFamilyProperties" => families as *const c_void,
         b"vkGetPhysicalDeviceMemoryProperties" => memory as *const c_void,
         b"vkGetPhysicalDeviceProperties2" => properties as *const c_void,
+        b"vkGetPhysicalDeviceFeatures2" => features as *const c_void,
         // SAFETY: the instance is alive and of this loader, and the name ends with a zero.
         _ => unsafe { entry.get_instance_proc_addr(raw, name.as_ptr()) }
             .map_or(std::ptr::null(), |found| found as *const c_void),
@@ -102,5 +106,24 @@ unsafe extern "system" fn properties(physical: vk::PhysicalDevice, to: *mut vk::
     if let Some(change) = STATE.lock().facts.limits {
         // SAFETY: the caller passes a structure to write, which is written above.
         change(&mut unsafe { &mut *to }.properties.limits);
+    }
+}
+
+unsafe extern "system" fn features(physical: vk::PhysicalDevice, to: *mut vk::PhysicalDeviceFeatures2<'_>) {
+    // SAFETY: the arguments are the caller's, unchanged.
+    unsafe { (hooks::real().features)(physical, to) };
+    if !STATE.lock().facts.hides_timelines {
+        return;
+    }
+    let mut next: *mut c_void = to.cast();
+    while !next.is_null() {
+        // SAFETY: the caller passes a valid chain, whose structures all begin in this way.
+        let base = unsafe { &*next.cast::<vk::BaseOutStructure<'_>>() };
+        let (kind, after) = (base.s_type, base.p_next.cast());
+        if kind == vk::PhysicalDeviceTimelineSemaphoreFeatures::STRUCTURE_TYPE {
+            // SAFETY: the type says so, and the caller has it written to.
+            unsafe { (*next.cast::<vk::PhysicalDeviceTimelineSemaphoreFeatures<'_>>()).timeline_semaphore = vk::FALSE };
+        }
+        next = after;
     }
 }

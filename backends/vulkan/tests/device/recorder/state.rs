@@ -34,7 +34,13 @@ impl State {
         State {
             calls: Vec::new(),
             failing: Vec::new(),
-            facts: Facts { families: Vec::new(), heap_bytes: None, limits: None, hidden: Vec::new() },
+            facts: Facts {
+                families: Vec::new(),
+                heap_bytes: None,
+                limits: None,
+                hidden: Vec::new(),
+                hides_timelines: false,
+            },
             queue: vk::Queue::null(),
             family: 0,
         }
