@@ -5,6 +5,7 @@
 
 mod device;
 mod model;
+mod printed;
 mod train;
 
 use std::process::{Command, ExitCode};
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use device::{ROWS, Row, Under};
 use model::{SIZES, Size};
+use printed::{Printed, difference};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -89,24 +91,6 @@ fn one(asked: &Asked, row: &Row) -> Result<()> {
     Ok(())
 }
 
-/// What a row's process printed.
-struct Printed(String);
-
-impl Printed {
-    fn text(&self, name: &str) -> &str {
-        let found = self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        found.unwrap_or_default()
-    }
-
-    fn numbers(&self, name: &str) -> Vec<u64> {
-        self.text(name).split(',').filter_map(|number| number.parse().ok()).collect()
-    }
-
-    fn number(&self, name: &str) -> u64 {
-        self.numbers(name).first().copied().unwrap_or(0)
-    }
-}
-
 fn table(asked: &Asked) -> Result<bool> {
     let mut printed = Vec::new();
     for row in &asked.rows {
@@ -170,21 +154,4 @@ fn table(asked: &Asked) -> Result<bool> {
     }
     // Kernels that add in any order make losses differ in their last bits from run to run, on every memory.
     Ok(printed.len() == asked.rows.len() && apart < 1e-3 && refused == 0)
-}
-
-/// Returns the largest difference of two lists of losses, as a part of their value; infinite if one lacks some.
-fn difference(losses: &str, others: &str) -> f32 {
-    if losses == others {
-        return 0.0;
-    }
-    let read = |text: &str| -> Vec<f32> {
-        let digits = |place| u32::from_str_radix(text.get(place..place + 8)?, 16).ok();
-        (0..text.len()).step_by(8).filter_map(|place| digits(place).map(f32::from_bits)).collect()
-    };
-    let (losses, others) = (read(losses), read(others));
-    if losses.len() != others.len() {
-        return f32::INFINITY;
-    }
-    let apart = losses.iter().zip(&others).map(|(one, other)| ((one - other) / other).abs());
-    apart.fold(f32::MIN_POSITIVE, |worst, apart| if apart.is_nan() { f32::INFINITY } else { worst.max(apart) })
 }

@@ -6,7 +6,7 @@ use burn::nn::attention::generate_autoregressive_mask;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::transformer::{TransformerEncoder, TransformerEncoderConfig, TransformerEncoderInput};
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 
 /// How large the model and its batches are.
 #[derive(Clone, Copy, Debug)]
@@ -88,4 +88,21 @@ impl Model {
         let chances = self.output.forward(encoded).reshape([batch * length, vocabulary]);
         CrossEntropyLossConfig::new().init(&device).forward(chances, targets.reshape([batch * length]))
     }
+}
+
+/// Returns tokens, and their successors: a walk through the vocabulary that can be learnt.
+pub fn batch(size: &Size, length: usize, state: &mut u64, device: &Device) -> (Tensor<2, Int>, Tensor<2, Int>) {
+    let mut rows = [Vec::new(), Vec::new()];
+    for _ in 0..size.batch {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (start, stride) = ((*state >> 33) as usize, 1 + (*state >> 61) as usize);
+        for (shift, row) in rows.iter_mut().enumerate() {
+            row.extend((0..length).map(|place| ((start + (place + shift) * stride) % size.vocabulary) as i32));
+        }
+    }
+    let [inputs, targets] = rows.map(|row| {
+        let data = TensorData::new(row, [size.batch, length]);
+        Tensor::<2, Int>::from_data(data, device)
+    });
+    (inputs, targets)
 }

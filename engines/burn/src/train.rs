@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use burn::optim::{AdamConfig, GradientsParams};
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::Device;
 use cubecl::wgpu::WgpuDevice;
 use millpond_lent::Lent;
 
 use crate::device::Pools;
-use crate::model::{Model, Size};
+use crate::model::{Model, Size, batch};
 
 /// What one training was like.
 #[derive(Clone, Debug, Default)]
@@ -64,21 +64,4 @@ fn calls(lent: &Lent) -> u64 {
         Some(allocator) => allocator.driver_activity().calls,
         None => lent.counts().created,
     }
-}
-
-/// Returns tokens, and their successors: a walk through the vocabulary that can be learnt.
-fn batch(size: &Size, length: usize, state: &mut u64, device: &Device) -> (Tensor<2, Int>, Tensor<2, Int>) {
-    let mut rows = [Vec::new(), Vec::new()];
-    for _ in 0..size.batch {
-        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let (start, stride) = ((*state >> 33) as usize, 1 + (*state >> 61) as usize);
-        for (shift, row) in rows.iter_mut().enumerate() {
-            row.extend((0..length).map(|place| ((start + (place + shift) * stride) % size.vocabulary) as i32));
-        }
-    }
-    let [inputs, targets] = rows.map(|row| {
-        let data = TensorData::new(row, [size.batch, length]);
-        Tensor::<2, Int>::from_data(data, device)
-    });
-    (inputs, targets)
 }
