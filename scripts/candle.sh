@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# candle on Millpond (docs/how-to/candle.md): a language model whose tensors are Millpond's.
+# Engines on cudarc on Millpond: candle (docs/how-to/candle.md), and Burn on CUDA (docs/how-to/burn.md).
 #   scripts/candle.sh [ARGUMENT...]    answers prompts with candle's own memory and with Millpond's, and prints what
 #                                      each took; arguments go to engines/candle (--size 8b, --rounds N, --rows NAME)
 #   scripts/candle.sh test             tests the hook in cudarc and the adapter on the simulated driver; needs no nvcc
 #   scripts/candle.sh cost             what an allocation costs the host, on the simulated driver; needs no nvcc
+#   scripts/candle.sh burn [ARGUMENT...]   trains a model of Burn's examples with Burn's own memory and with Millpond's;
+#                                      arguments go to millpond-burn-cuda (--size small, --steps N, --rows NAME)
 #   scripts/candle.sh toolkit FOLDER   what of CUDA's toolkit the build needs, from Python's wheels, for CUDA_HOME
 #   scripts/candle.sh carry FOLDER     builds into FOLDER what a machine with a GPU needs; there, FOLDER/run.sh
-# All but `test` and `cost` need nvcc, in CUDA_HOME/bin. CUDA_COMPUTE_CAP is the GPU's, such as 90 for an H100 or H200.
-# It builds in target/candle, with a Cargo.lock of its own: candle's kernels take two cores 20 minutes.
+#   scripts/candle.sh carry-burn FOLDER     the same for Burn
+# `toolkit`, `carry` and the first need nvcc, in CUDA_HOME/bin. CUDA_COMPUTE_CAP is the GPU's, such as 90 for an H200.
+# It builds in target/candle, with a Cargo.lock of its own: candle and Burn take two cores 20 minutes each.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,6 +22,13 @@ build() {
     export PATH="$CUDA_HOME/bin:$PATH" LIBRARY_PATH="$CUDA_HOME/lib64${LIBRARY_PATH:+:$LIBRARY_PATH}"
     engines/candle/patch.sh
     cargo build --locked --release --manifest-path "$manifest" --features candle --bin millpond-candle --example cost
+}
+
+# Burn's kernels are compiled where it runs, by the toolkit there. Its version decides what CubeCL asks of it.
+build_burn() {
+    engines/candle/patch.sh
+    CUDARC_CUDA_VERSION="${CUDARC_CUDA_VERSION:-13000}" \
+        cargo build --locked --release --manifest-path "$manifest" --features burn --bin millpond-burn-cuda
 }
 
 # The names of CUDA's functions that cudarc knows in a library, as a library without code: enough to link with.
@@ -75,8 +85,20 @@ case "${1:-}" in
         gzip -9 -c "$CARGO_TARGET_DIR/release/millpond-candle" >"$folder/millpond-candle.gz"
         du -sh "$folder"
         ;;
+    burn)
+        build_burn
+        MILLPOND_ENGINE=millpond-burn-cuda exec engines/candle/run.sh "${@:2}"
+        ;;
+    carry-burn)
+        folder="${2:?carry-burn needs a folder}"
+        build_burn
+        mkdir -p "$folder"
+        cp engines/candle/run.sh "$folder"
+        gzip -9 -c "$CARGO_TARGET_DIR/release/millpond-burn-cuda" >"$folder/millpond-burn-cuda.gz"
+        du -sh "$folder"
+        ;;
     -h | --help)
-        sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+        sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
         ;;
     *)
         build

@@ -1,0 +1,1 @@
+#include "llvm-c/Core.h"
