@@ -4,6 +4,7 @@
 //! to the device ahead of the work on them. [`present`] looks for a device and says so where there is none.
 //! [`cuda_kernel`] compiles a kernel for CUDA and launches it. [`vulkan_setup`] is a Vulkan device of an engine's own,
 //! and [`vulkan_memory`] the memory of an engine that binds its own images, as [`vulkan_picture`] does.
+//! `vulkan_to_cuda` has CUDA use memory of Vulkan.
 
 pub mod cuda_kernel;
 pub mod cuda_slices;
@@ -14,6 +15,8 @@ pub mod training;
 pub mod vulkan_memory;
 pub mod vulkan_picture;
 pub mod vulkan_setup;
+#[cfg(unix)]
+pub mod vulkan_to_cuda;
 
 /// The top README's own example, tested with the documentation.
 #[cfg(doctest)]

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use millpond_cuda::{Cuda, CudaError};
-use millpond_vulkan::{Vulkan, VulkanError};
+use millpond_vulkan::{Vulkan, VulkanBuilder, VulkanError};
 use millpond_wgpu::wgpu::Features;
 use millpond_wgpu::{Wgpu, WgpuError};
 
@@ -22,8 +22,17 @@ const REQUIRE: &str = "MILLPOND_REQUIRE";
 ///
 /// Returns the error of the driver, or that there is no device where `MILLPOND_REQUIRE` names `vulkan`.
 pub fn vulkan() -> Result<Option<Vulkan>> {
-    let opened = match Vulkan::builder().validation(true).build() {
-        Err(VulkanError::NoValidation) if !is_required("validation") => Vulkan::open(0),
+    vulkan_with(Vulkan::builder())
+}
+
+/// Works like [`vulkan`], for the device that the builder describes.
+///
+/// # Errors
+///
+/// As for [`vulkan`].
+pub fn vulkan_with(builder: VulkanBuilder) -> Result<Option<Vulkan>> {
+    let opened = match builder.clone().validation(true).build() {
+        Err(VulkanError::NoValidation) if !is_required("validation") => builder.build(),
         opened => opened,
     };
     match opened {
