@@ -28,7 +28,7 @@ build() {
 build_burn() {
     engines/candle/patch.sh
     CUDARC_CUDA_VERSION="${CUDARC_CUDA_VERSION:-13000}" \
-        cargo build --locked --release --manifest-path "$manifest" --features burn --bin millpond-burn-cuda
+        cargo build --locked --release --manifest-path engines/burn-cuda/Cargo.toml
 }
 
 # The names of CUDA's functions that cudarc knows in a library, as a library without code: enough to link with.

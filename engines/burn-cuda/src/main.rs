@@ -5,12 +5,12 @@
 //! table; the rows take turns, each in a process of its own. `--row NAME` is one row, in words. Where there is no
 //! device it says that it skipped everything, and ends well.
 
-#[path = "../../../burn/src/model.rs"]
+#[path = "../../burn/src/model.rs"]
 mod model;
-#[path = "../../../burn/src/printed.rs"]
+#[path = "../../burn/src/printed.rs"]
 mod printed;
 #[expect(dead_code, reason = "candle has one more row, and names for all")]
-#[path = "../rows.rs"]
+#[path = "../../candle/src/rows.rs"]
 mod rows;
 mod train;
 
