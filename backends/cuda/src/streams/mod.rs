@@ -18,7 +18,7 @@ pub(crate) mod lane;
 pub(crate) mod stay;
 
 use handle::{Handle, PER_THREAD};
-use lane::{Lane, LaneState};
+use lane::{Lane, LaneState, Tenure};
 
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
@@ -95,8 +95,30 @@ impl<G: Gear> Streams<G> {
             unsafe { (self.driver.cuStreamDestroy_v2)(handle) };
         })?;
         let state = LaneState { owned: true, unique, ..LaneState::default() };
-        let mut registry = self.registry.lock();
-        Ok(self.enlist(&mut registry, Key::Handle(Handle(handle)), Lane::new(Handle(handle), None, state)))
+        let (mut registry, key) = (self.registry.lock(), Key::Handle(Handle(handle)));
+        // The driver uses the handle of a stream again that was destroyed without a word.
+        if let Some(former) = registry.0.get(&key).copied() {
+            self.end(&mut registry, former);
+        }
+        Ok(self.enlist(&mut registry, key, Lane::new(Handle(handle), None, state)))
+    }
+
+    /// Ends the use of a lane whose stream is gone, if it has not ended. The open tick of a registered stream stays
+    /// open. Returns whether it was one.
+    pub(crate) fn end(&self, registry: &mut Registry, stream: StreamId) -> bool {
+        let lane = self.lane(stream);
+        let _stay = lane.stay_alone();
+        let mut state = lane.state.lock();
+        if lane.is_gone() {
+            return false;
+        }
+        lane.set_gone();
+        let was_registered = state.tenure == Tenure::Registered;
+        if was_registered {
+            state.uncover();
+        }
+        registry.0.retain(|_, registered| *registered != stream);
+        was_registered
     }
 
     /// Gives a lane its number. Called under the registry's lock, so that numbers follow the order of registration.

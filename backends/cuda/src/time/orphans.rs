@@ -18,19 +18,8 @@ impl<G: Gear> Time<G> {
     /// Ends the use of a lane whose handle is another stream's now. Its open tick stays open unless an event covers it.
     /// Returns whether the stream was registered.
     pub(super) fn orphan(&self, registry: &mut Registry, stream: StreamId) -> bool {
-        let lane = self.lane(stream);
-        let _stay = lane.stay_alone();
-        let mut state = lane.state.lock();
-        if lane.is_gone() {
-            return false;
-        }
-        lane.set_gone();
-        let was_registered = state.tenure == Tenure::Registered;
-        if was_registered {
-            state.uncover();
-        }
-        self.spare.lock().append(&mut state.spare);
-        registry.0.retain(|_, registered| *registered != stream);
+        let was_registered = self.end(registry, stream);
+        self.spare.lock().append(&mut self.lane(stream).state.lock().spare);
         was_registered
     }
 

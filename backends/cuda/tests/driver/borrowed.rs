@@ -414,6 +414,20 @@ fn a_free_during_a_wait_for_the_context_is_not_covered_by_it() {
 }
 
 #[test]
+fn a_stream_of_the_device_s_own_with_the_handle_of_a_borrowed_one_ends_that_one() {
+    lent(|lent| {
+        let gate = lent.hold();
+        let point = lent.free_in_a_capture();
+        lent.destroy();
+        let own = lent.cuda.create_stream().unwrap();
+        assert_eq!(lent.cuda.raw_stream(own), Ok(lent.raw));
+        assert!(!lent.is_over(point));
+        assert!(open_during(gate, || lent.wait(point)), "its capture is over, as it is gone");
+        assert_eq!(lent.borrow_anew().stream, own);
+    });
+}
+
+#[test]
 fn a_former_stream_whose_last_event_was_caught_is_left_alone() {
     lent(|lent| {
         let gate = lent.hold();
