@@ -151,7 +151,8 @@ impl<B: Backend> Allocator<B> {
     /// [`Error::UnknownStream`] if the device has no such stream; [`Error::Driver`] if a driver call fails.
     pub fn reached(&self, point: Point) -> Result<bool, Error<B::Error>> {
         let backend = self.backend_with(point.stream)?;
-        let tick = backend.reached(point.stream).map_err(|e| Error::of_driver("reached", e))?;
+        let tick = self.state().closing(point.stream, |_| backend.reached(point.stream));
+        let tick = tick.map_err(|e| Error::of_driver("reached", e))?;
         self.state().note_reached(Point { tick, ..point });
         Ok(tick >= point.tick)
     }
@@ -164,7 +165,9 @@ impl<B: Backend> Allocator<B> {
     /// work that was not [submitted](Stream::submit). [`Error::UnknownStream`] if the device has no such stream;
     /// [`Error::Driver`] if a driver call fails.
     pub fn wait(&self, point: Point) -> Result<(), Error<B::Error>> {
-        let reached = self.backend_with(point.stream)?.wait(point).map_err(|e| Error::of_driver("wait", e))?;
+        let backend = self.backend_with(point.stream)?;
+        let reached = self.state().closing(point.stream, |_| backend.wait(point));
+        let reached = reached.map_err(|e| Error::of_driver("wait", e))?;
         self.state().waited_for(point, reached)
     }
 

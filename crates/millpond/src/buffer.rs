@@ -216,7 +216,7 @@ impl<B: Backend> Buffer<B> {
 
     /// Returns whether the stream that the block was granted for has reached the last use.
     fn is_over(&self) -> bool {
-        let reached = self.lane.owner().backend.reached(self.stream);
+        let reached = self.lane.owner().closing(self.stream, |backend| backend.reached(self.stream));
         reached.is_ok_and(|reached| reached >= self.last_use.tick())
     }
 

@@ -471,7 +471,9 @@ impl<B: Backend> State<B> {
                         break;
                     }
                 }
-                Ok(Outcome::Polled { streams: polled, time: Some(self.time()) })
+                let time = self.time();
+                self.note_look(time);
+                Ok(Outcome::Polled { streams: polled, time: Some(time) })
             }
             Closing::Submit => {
                 let polled = self.poll(streams)?.into_iter().map(|Point { stream, tick: reached }| {
@@ -484,7 +486,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Returns the time by which the device's work proceeds, in nanoseconds since any moment.
-    fn time(&self) -> u64 {
+    pub(crate) fn time(&self) -> u64 {
         let host = || u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.backend.work_clock().unwrap_or_else(host)
     }
@@ -502,13 +504,15 @@ impl<B: Backend> State<B> {
             panic!("the device announced device-side waits in its caps and has none");
         };
         for &point in points {
-            if let Err(error) = self.activity.book_stream_wait(&self.backend, || device.wait_for(stream, point)) {
+            let waits = || self.activity.book_stream_wait(&self.backend, || device.wait_for(stream, point));
+            if let Err(error) = self.closing(point.stream, |_| waits()) {
                 if error.fault() == Fault::NotNow {
                     return Performed::ok(Outcome::Refused);
                 }
                 let error = Some(Error::of_driver("wait_for", error));
                 return Performed::ended(error);
             }
+            self.note_tick(stream);
         }
         Performed::ok(Outcome::Waits(self.backend.mark(stream)))
     }
@@ -519,7 +523,8 @@ impl<B: Backend> State<B> {
     }
 
     fn waited(&self, point: Point) -> Result<Point, Error<B::Error>> {
-        let tick = self.backend.wait(point).map_err(|e| Error::of_driver("wait", e))?;
+        let tick = self.closing(point.stream, |backend| backend.wait(point));
+        let tick = tick.map_err(|e| Error::of_driver("wait", e))?;
         let reached = Point { tick, ..point };
         self.note_reached(reached);
         Ok(reached)

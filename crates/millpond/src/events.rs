@@ -13,10 +13,11 @@ use millpond_backend::{Point, StreamId};
 use millpond_core::{Outcome, PageCall, SegmentId, Step};
 
 use crate::notes::switches::Noting;
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
-/// Something that happened in an allocator. None of it depends on the device's time, except [`Reached`](Event::Reached)
-/// and when a program asks: the same requests lead to the same other events on every device that reuses in order.
+/// Something that happened in an allocator. None of it depends on the device's time, except
+/// [`Reached`](Event::Reached), [`Look`](Event::Look), the ticks, and when a program asks: the same requests lead to
+/// the same other events on every device that reuses in order.
 ///
 /// From its `Grant` to its `Free`, a block is identified by its segment and the offset in it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -65,8 +66,9 @@ pub enum Event {
         /// The stream, which may be the block's own.
         stream: StreamId,
     },
-    /// A point was taken ([`Stream::point`](crate::Stream::point) or [`Stream::submit`](crate::Stream::submit)). The
-    /// same point may be taken several times.
+    /// A point was taken ([`Stream::point`](crate::Stream::point) or [`Stream::submit`](crate::Stream::submit)), or a
+    /// stream is found at a new tick before it is given memory, frees some or waits. The tick is open: it may cover
+    /// what is queued later, too. The same point may be told several times.
     Mark {
         /// The point.
         point: Point,
@@ -81,8 +83,8 @@ pub enum Event {
         point: Point,
     },
     /// A stream was submitted up to a point, on a device where the application does that
-    /// ([`Stream::submit`](crate::Stream::submit)). Submits that the program makes without the allocator are told when
-    /// it next looks at the stream. The same point may be told several times.
+    /// ([`Stream::submit`](crate::Stream::submit)). Submits that are made otherwise are told before the stream is next
+    /// given memory, frees some, waits or is looked at, the last one alone. The same point may be told several times.
     Submit {
         /// The point.
         point: Point,
@@ -106,6 +108,12 @@ pub enum Event {
     Reached {
         /// The point.
         point: Point,
+    },
+    /// The allocator has asked how far streams are, at this time of the clock by which the device's work proceeds. Not
+    /// told where the application closes ticks, and not twice for one time.
+    Look {
+        /// The time, in nanoseconds since any moment.
+        nanos: u64,
     },
     /// A request found no cached block that serves it. Steps follow, unless memory has come free meanwhile.
     Miss {
@@ -181,6 +189,10 @@ pub(crate) struct Sinks {
     inner: Mutex<Vec<Box<dyn Sink>>>,
     /// What is noted of buffers, and of what happens to them.
     pub(crate) noting: Noting,
+    /// By stream, the open tick that was told last, or 0.
+    open: boxcar::Vec<AtomicU64>,
+    /// The time of the look that was told last, or 0.
+    looked: AtomicU64,
 }
 
 impl Sinks {
@@ -190,6 +202,8 @@ impl Sinks {
             told: AtomicBool::new(false),
             inner: Mutex::new(Vec::new()),
             noting: Noting::new(),
+            open: boxcar::Vec::new(),
+            looked: AtomicU64::new(0),
         }
     }
 
@@ -199,6 +213,9 @@ impl Sinks {
     }
 
     fn set_flags(&self, sinks: &[Box<dyn Sink>]) {
+        // Whoever is new knows nothing.
+        self.open.iter().for_each(|(_, open)| open.store(0, Ordering::Relaxed));
+        self.looked.store(0, Ordering::Relaxed);
         self.told.store(!sinks.is_empty(), Ordering::Relaxed);
         self.on.store(!sinks.is_empty() || self.noting.is_on(), Ordering::Relaxed);
     }
@@ -213,6 +230,22 @@ impl Sinks {
     #[inline]
     pub(crate) fn is_told(&self) -> bool {
         self.told.load(Ordering::Relaxed)
+    }
+
+    /// Takes in which tick of a stream is open. Returns whether that is a later one than was told before.
+    pub(crate) fn is_new(&self, Point { stream, tick }: Point) -> bool {
+        let at = stream.0 as usize;
+        loop {
+            match self.open.get(at) {
+                Some(open) => return open.fetch_max(tick.0, Ordering::Relaxed) < tick.0,
+                None => self.open.push(AtomicU64::new(0)),
+            };
+        }
+    }
+
+    /// Takes in the time of a look, in nanoseconds. Returns whether that is another one than was told before.
+    pub(crate) fn is_new_time(&self, nanos: u64) -> bool {
+        self.looked.swap(nanos, Ordering::Relaxed) != nanos
     }
 
     /// Adds a sink. Returns the one of the same type that it replaces.
@@ -236,6 +269,13 @@ impl Sinks {
     #[cold]
     pub(crate) fn tell(&self, event: &Event) {
         self.inner.lock().iter_mut().for_each(|sink| sink.event(event));
+    }
+
+    /// Passes an event to every sink, if there are any.
+    pub(crate) fn tell_if_told(&self, event: &Event) {
+        if self.is_told() {
+            self.tell(event);
+        }
     }
 
     /// Reports to the sinks, if there are any, that the driver has refused a step.

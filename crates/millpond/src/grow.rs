@@ -56,6 +56,7 @@ impl<B: Backend> Stream<B> {
     pub fn allocate_growable(&self, bytes: u64, capacity: u64) -> Result<Buffer<B>, Error<B::Error>> {
         let asked = Asked { stream: self.id(), site: Location::caller() };
         let (state, lane) = (&self.handle().state, self.lane());
+        state.note_tick(asked.stream);
         let is_home = {
             let mut inner = lane.lock();
             inner.hold(state);
@@ -134,6 +135,7 @@ impl<B: Backend> Buffer<B> {
         let state = lane.owner();
         let want = state.sizes.want(self.with_padding(requested)).ok_or(Error::TooLarge { requested })?;
         let asked = Asked { stream: self.stream(), site };
+        state.note_tick(asked.stream);
         let grown = state.grow(&lane, self.held().block, &want, &asked)?;
         let grant = grown.map_err(|why| Error::NoRoom { len, bytes, why })?;
         let Extent { slot, offset, bytes: had } = self.extent();

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-use millpond_backend::{Backend, ClassId, Point, Reuse, StreamId};
+use millpond_backend::{Backend, ClassId, Closing, Point, Reuse, StreamId};
 use millpond_core::settings::Scrub;
 use millpond_core::{Coordinator, PoolId, Shard, ShardId, Shards, Side};
 
@@ -494,6 +494,9 @@ impl<B: Backend> State<B> {
     /// Asks streams for their progress, and retires what is ready then.
     fn retire_on(&self, streams: &[StreamId]) -> Result<(), Error<B::Error>> {
         let reached = self.poll(streams)?;
+        if self.sinks.is_on() && self.backend.caps().closing == Closing::Backend {
+            self.note_look(self.time());
+        }
         let mut coordinator = lock_soon(&self.coordinator);
         for point in reached {
             coordinator.note_reached(point.stream, point.tick);
@@ -509,7 +512,8 @@ impl<B: Backend> State<B> {
 
     /// Asks how far a stream is.
     pub(crate) fn reached(&self, stream: StreamId) -> Result<Point, Error<B::Error>> {
-        let tick = self.backend.reached(stream).map_err(|e| Error::of_driver("reached", e))?;
+        let tick = self.closing(stream, |backend| backend.reached(stream));
+        let tick = tick.map_err(|e| Error::of_driver("reached", e))?;
         let point = Point { stream, tick };
         self.note_reached(point);
         Ok(point)

@@ -223,6 +223,7 @@ impl<B: Backend> Stream<B> {
         site: Site,
         prepare: impl FnOnce() -> Result<(), Error<B::Error>>,
     ) -> Result<Buffer<B>, Error<B::Error>> {
+        self.lane.owner().note_tick(self.id);
         let asked = Asked { stream: self.id, site };
         if let Some(buffer) = self.watched_hit(bytes, &asked) {
             return Ok(buffer);
@@ -274,6 +275,7 @@ impl<B: Backend> Buffer<B> {
         state.expect_own("stream", stream.lane().owner())?;
         if self.held().block != EMPTY {
             let other = stream.id();
+            state.note_tick(other);
             self.lane().lock().use_on(self.held().block, other);
             if state.sinks.is_told() {
                 let Extent { slot, offset, .. } = self.extent();

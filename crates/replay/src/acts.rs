@@ -70,6 +70,7 @@ fn block(event: &Event) -> Option<u32> {
         | Event::StreamWait { .. }
         | Event::HostWait { .. }
         | Event::Reached { .. }
+        | Event::Look { .. }
         | Event::EmptyCache
         | Event::Trim { .. } => None,
     }

@@ -1,26 +1,33 @@
 //! A trace that is being made of what happened to an allocator.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use millpond::SegmentId;
 use millpond_backend::{Point, StreamId, Tick};
 use millpond_trace::{Details, Event, Header, Place as At, Trace};
 
+use crate::ticks::Ticks;
+
 /// The place of a block: no two live ones have the same.
 pub(crate) type Place = (SegmentId, u64);
 
-/// The events so far, and the numbers that blocks and points have in them.
+/// A block that is alive.
+struct Live {
+    /// Its number, and those of what it has grown by. The trace format has no growth: each is a block of its own, which
+    /// is used and freed with the first one.
+    numbers: Vec<u32>,
+    /// The streams that use it: first the one that it was allocated on.
+    streams: Vec<StreamId>,
+}
+
+/// The events so far, and the numbers that blocks have in them.
 #[derive(Default)]
 pub(crate) struct Building {
     events: Vec<Event>,
     streams: u32,
-    /// The numbers of the live blocks.
-    blocks: HashMap<Place, u32>,
-    /// The numbers of what live blocks have grown by. The trace format has no growth: each is a block of its own, which
-    /// is used and freed with the first one.
-    grown: HashMap<Place, Vec<u32>>,
-    points: BTreeMap<(StreamId, Tick), u32>,
+    blocks: HashMap<Place, Live>,
+    ticks: Ticks,
     /// Of each stream the newest tick that was submitted, and the newest point that was seen to be reached.
     submitted: HashMap<StreamId, Tick>,
     reached: HashMap<StreamId, u32>,
@@ -52,27 +59,23 @@ impl Building {
     /// Adds an allocation. The trace format has none of 0 bytes.
     pub(crate) fn allocate(&mut self, place: Place, bytes: u64, stream: StreamId) {
         let id = self.allocate_nowhere(bytes, stream);
-        self.blocks.insert(place, id);
+        self.blocks.insert(place, Live { numbers: vec![id], streams: vec![stream] });
     }
 
     /// Adds the growth of a block; nothing for a block that is not known.
     pub(crate) fn grow(&mut self, place: Place, bytes: u64, stream: StreamId) {
         if self.blocks.contains_key(&place) {
             let id = self.allocate_nowhere(bytes, stream);
-            self.grown.entry(place).or_default().push(id);
+            self.blocks.entry(place).and_modify(|block| block.numbers.push(id));
         }
-    }
-
-    /// Returns the numbers of a block and of what it has grown by; none for a block that is not known.
-    fn numbers(&self, place: Place) -> Vec<u32> {
-        let grown = self.grown.get(&place).into_iter().flatten();
-        self.blocks.get(&place).into_iter().chain(grown).copied().collect()
     }
 
     fn allocate_nowhere(&mut self, bytes: u64, stream: StreamId) -> u32 {
         let id = self.allocations;
         self.allocations += 1;
+        self.ticks.sees(stream);
         self.push_on(stream, Event::Allocate { id, bytes: bytes.max(1), stream: stream.0 });
+        self.ticks.queued(stream, self.events.len());
         id
     }
 
@@ -84,46 +87,46 @@ impl Building {
 
     /// Adds a free; nothing for a block that is not known.
     pub(crate) fn free(&mut self, place: Place) {
-        for id in self.numbers(place) {
-            self.push(Event::Free { id });
+        let Some(Live { numbers, streams }) = self.blocks.remove(&place) else { return };
+        numbers.into_iter().for_each(|id| self.push(Event::Free { id }));
+        for stream in streams {
+            self.ticks.queued(stream, self.events.len());
+            self.ticks.sees(stream);
         }
-        self.blocks.remove(&place);
-        self.grown.remove(&place);
     }
 
     /// Adds a use on another stream; nothing for a block that is not known.
     pub(crate) fn used_on(&mut self, place: Place, stream: StreamId) {
-        for id in self.numbers(place) {
-            self.push_on(stream, Event::Use { id, stream: stream.0 });
-        }
+        let Some(block) = self.blocks.get_mut(&place) else { return };
+        block.streams.push(stream);
+        self.ticks.sees(stream);
+        let numbers = block.numbers.clone();
+        numbers.into_iter().for_each(|id| self.push_on(stream, Event::Use { id, stream: stream.0 }));
+        self.ticks.queued(stream, self.events.len());
     }
 
     /// Adds a use until a point; nothing for a block that is not known.
     pub(crate) fn used_until(&mut self, place: Place, point: Point) {
-        for id in self.numbers(place) {
-            let point = self.point(point);
-            self.push(Event::Until { id, point });
-        }
+        let Some(block) = self.blocks.get(&place) else { return };
+        let point = self.ticks.number(point);
+        let numbers = block.numbers.clone();
+        numbers.into_iter().for_each(|id| self.push(Event::Until { id, point }));
     }
 
-    /// Returns the number of a point, which is defined here if it is new. A point that was taken before the trace began
-    /// is so defined later than it was taken, so that a replay never reuses the memory too early.
-    pub(crate) fn point(&mut self, point: Point) -> u32 {
-        let next = self.points.len() as u32;
-        let known = *self.points.entry((point.stream, point.tick)).or_insert(next);
-        if known == next {
-            self.push_on(point.stream, Event::Mark { point: next, stream: point.stream.0 });
-        }
-        known
+    /// Takes in which tick of a stream is open.
+    pub(crate) fn open(&mut self, point: Point) {
+        self.ticks.opens(point);
     }
 
     /// Adds that a stream was submitted up to a point; nothing if it was before.
     pub(crate) fn submitted(&mut self, point: Point) {
-        let newest = self.submitted.entry(point.stream).or_default();
+        let stream = point.stream;
+        let newest = self.submitted.entry(stream).or_default();
         if *newest < point.tick {
             *newest = point.tick;
-            self.point(point);
-            self.push_on(point.stream, Event::Submit { stream: point.stream.0 });
+            if self.ticks.submits(point) {
+                self.push_on(stream, Event::Submit { stream: stream.0 });
+            }
         }
     }
 
@@ -133,25 +136,31 @@ impl Building {
         if !self.submitted.is_empty() {
             self.submitted(point);
         }
-        let point = self.point(point);
+        let point = self.ticks.number(point);
         self.push_on(stream, Event::StreamWait { stream: stream.0, point });
+        self.ticks.queued(stream, self.events.len());
+        self.ticks.sees(stream);
     }
 
     /// Adds that the program has waited for a point.
     pub(crate) fn host_waits(&mut self, point: Point) {
-        let point = self.point(point);
+        let point = self.ticks.number(point);
         self.push(Event::HostWait { point });
     }
 
     /// Adds that a stream was seen to have reached a point: the newest one that is known up to there, unless that was
     /// reached before.
     pub(crate) fn reached(&mut self, point: Point) {
-        let up_to = (point.stream, Tick::ZERO)..=(point.stream, point.tick);
-        let Some((_, &newest)) = self.points.range(up_to).next_back() else { return };
+        let Some(newest) = self.ticks.newest(point) else { return };
         if self.reached.get(&point.stream).is_none_or(|&before| before != newest) {
             self.reached.insert(point.stream, newest);
             self.push(Event::Reached { point: newest });
         }
+    }
+
+    /// Adds that the device was asked how far it is, at a time of its clock.
+    pub(crate) fn look(&mut self, nanos: u64) {
+        self.push(Event::Look { nanos });
     }
 
     pub(crate) fn empty_cache(&mut self) {
@@ -164,6 +173,10 @@ impl Building {
     }
 
     pub(crate) fn into_trace(self) -> Trace {
-        Trace { header: Header::default(), events: self.events, streams: self.streams, details: self.details }
+        let Self { events, mut details, ticks, .. } = self;
+        let streams = self.streams.max(ticks.streams());
+        let (events, places) = ticks.put_into(events);
+        details.make_room(&places);
+        Trace { header: Header::default(), events, streams, details }
     }
 }

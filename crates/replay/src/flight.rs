@@ -27,14 +27,17 @@ pub trait Flight<B: Backend> {
         false
     }
 
+    /// Notes that the device of the recorded run was asked how far it was, at a time of its clock in nanoseconds.
+    fn looked(&mut self, _nanos: u64) {}
+
+    /// Notes that a stream is about to be told to wait.
+    fn waits(&mut self, _stream: StreamId) {}
+
+    /// Notes that a point of the trace was taken.
+    fn marked(&mut self, _point: Point) {}
+
     /// Notes that the device of the recorded run was seen to have reached a point.
-    ///
-    /// # Errors
-    ///
-    /// Returns the driver's error.
-    fn reached(&mut self, _backend: &B, _point: Point) -> Result<(), B::Error> {
-        Ok(())
-    }
+    fn reached(&mut self, _point: Point) {}
 
     /// Notes that a pass is over.
     fn over(&mut self) {}
@@ -56,6 +59,18 @@ pub trait Hold {
     /// Completes the work that a point covers, up to the first device-side wait that is not over. Returns whether the
     /// point is reached, whoever completed it.
     fn finish(&self, point: Point) -> bool;
+
+    /// From now on closes ticks only where a stream is asked or waited for, and where it is told to.
+    fn close_late(&self);
+
+    /// Closes the tick of a point if it is open and the device closes ticks.
+    fn close(&self, point: Point);
+
+    /// Queues a piece of work, without marking the tick that covers it.
+    fn queue(&self, stream: StreamId);
+
+    /// Completes the work that a point covers, past device-side waits that are not over. Returns what these wait for.
+    fn force(&self, point: Point) -> Vec<Point>;
 
     /// Returns what the driver's calls have cost so far, in nanoseconds of the device's own clock.
     fn driver_clock(&self) -> u64;
@@ -197,11 +212,32 @@ impl<B: Backend, W: Watch<B>> Watch<B> for Flying<'_, B, W> {
         self.watch.freeing(event, id, buffer)
     }
 
-    fn reached(&mut self, backend: &B, point: Point) -> Result<(), Self::Error> {
+    fn looked(&mut self, nanos: u64) {
         if let Some(flight) = &mut self.flight {
-            flight.reached(backend, point).map_err(|error| failed("wait", error))?;
+            flight.looked(nanos);
         }
-        self.watch.reached(backend, point)
+        self.watch.looked(nanos);
+    }
+
+    fn waits(&mut self, stream: StreamId) {
+        if let Some(flight) = &mut self.flight {
+            flight.waits(stream);
+        }
+        self.watch.waits(stream);
+    }
+
+    fn marked(&mut self, point: Point) {
+        if let Some(flight) = &mut self.flight {
+            flight.marked(point);
+        }
+        self.watch.marked(point);
+    }
+
+    fn reached(&mut self, point: Point) {
+        if let Some(flight) = &mut self.flight {
+            flight.reached(point);
+        }
+        self.watch.reached(point);
     }
 
     fn refused(&mut self, id: u32, error: &Error<B::Error>) {

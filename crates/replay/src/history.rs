@@ -99,11 +99,12 @@ fn add(building: &mut Building, entry: &Entry) {
         (Action::Use, Some(place)) => building.used_on(place, entry.stream),
         (&Action::Until(tick), Some(place)) => building.used_until(place, Point { stream: entry.stream, tick }),
         (Action::OutOfMemory { .. }, _) => building.refused(entry.requested, entry.stream),
-        (&Action::Point(tick), _) => drop(building.point(Point { stream: entry.stream, tick })),
+        (&Action::Point(tick), _) => building.open(Point { stream: entry.stream, tick }),
         (&Action::Submit(tick), _) => building.submitted(Point { stream: entry.stream, tick }),
         (&Action::StreamWait(point), _) => building.stream_waits(entry.stream, point),
         (&Action::HostWait(tick), _) => building.host_waits(Point { stream: entry.stream, tick }),
         (&Action::Reached(tick), _) => building.reached(Point { stream: entry.stream, tick }),
+        (&Action::Look(nanos), _) => building.look(nanos),
         (Action::EmptyCache, _) => building.empty_cache(),
         (Action::Trim, _) => building.trim(entry.size),
         _ => {}

@@ -18,6 +18,7 @@ mod record;
 mod replay;
 mod submits;
 mod threads;
+mod ticks;
 mod timed;
 pub mod tune;
 mod until;

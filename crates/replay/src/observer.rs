@@ -1,7 +1,7 @@
 //! Observers that programs bring: they are told what a replay does, and may look at the allocator meanwhile.
 
 use millpond::{Buffer, Error, Stream};
-use millpond_backend::{Backend, Point};
+use millpond_backend::{Backend, Point, StreamId};
 
 use crate::watch::Watch;
 
@@ -74,8 +74,20 @@ impl<B: Backend, W: Watch<B>> Watch<B> for Observed<'_, B, W> {
         Ok(())
     }
 
-    fn reached(&mut self, backend: &B, point: Point) -> Result<(), Self::Error> {
-        self.watch.reached(backend, point)
+    fn looked(&mut self, nanos: u64) {
+        self.watch.looked(nanos);
+    }
+
+    fn waits(&mut self, stream: StreamId) {
+        self.watch.waits(stream);
+    }
+
+    fn marked(&mut self, point: Point) {
+        self.watch.marked(point);
+    }
+
+    fn reached(&mut self, point: Point) {
+        self.watch.reached(point);
     }
 
     fn refused(&mut self, id: u32, error: &Error<B::Error>) {

@@ -63,11 +63,12 @@ impl Sink for Recorder {
             }
             Told::Free { segment, offset } => building.free((segment, offset)),
             Told::Use { segment, offset, stream } => building.used_on((segment, offset), stream),
-            Told::Mark { point } => drop(building.point(point)),
+            Told::Mark { point } => building.open(point),
             Told::Submit { point } => building.submitted(point),
             Told::StreamWait { stream, point } => building.stream_waits(stream, point),
             Told::HostWait { point } => building.host_waits(point),
             Told::Reached { point } => building.reached(point),
+            Told::Look { nanos } => building.look(nanos),
             Told::Until { segment, offset, point } => building.used_until((segment, offset), point),
             Told::EmptyCache => building.empty_cache(),
             Told::Trim { bytes } => building.trim(bytes),

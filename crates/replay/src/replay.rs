@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use millpond::{Allocator, Buffer, DriverActivity, Error, Stream};
-use millpond_backend::{Backend, BackendError, Fault};
+use millpond_backend::{Backend, BackendError, Fault, Point};
 use millpond_trace::{Event, Trace};
 
 use crate::check::{CheckError, Checker, WrongByte};
@@ -205,8 +205,10 @@ impl Replay {
                     }
                 }
                 Event::Mark { stream, .. } => {
-                    points.push(streams[stream as usize].point());
-                    submits.marked(streams[stream as usize].id());
+                    let point = streams[stream as usize].point();
+                    points.push(point);
+                    watch.marked(point);
+                    submits.marked(point.stream);
                 }
                 Event::Until { id, point } => {
                     if let Some(buffer) = &blocks[id as usize] {
@@ -215,16 +217,14 @@ impl Replay {
                 }
                 Event::Submit { stream } => submits.submit_as_recorded(streams[stream as usize].id())?,
                 Event::StreamWait { stream, point } => {
-                    if allocator.backend().caps().stream_wait {
-                        submits.submit()?;
-                        streams[stream as usize].wait_for(points[point as usize])?;
-                    }
+                    have_wait(&streams[stream as usize], points[point as usize], submits, watch)?;
                 }
                 Event::HostWait { point } => {
                     submits.submit()?;
                     submits.wait(points[point as usize])?;
                 }
-                Event::Reached { point } => watch.reached(allocator.backend(), points[point as usize])?,
+                Event::Reached { point } => watch.reached(points[point as usize]),
+                Event::Look { nanos } => watch.looked(nanos),
                 Event::EmptyCache => {
                     submits.submit()?;
                     allocator.empty_cache()?;
@@ -330,4 +330,19 @@ impl Replay {
             Err(error) => Err(self.located(error)),
         }
     }
+}
+
+/// Has a stream wait for a point, if the device can do that.
+fn have_wait<B: Backend, W: Watch<B>>(
+    stream: &Stream<B>,
+    point: Point,
+    submits: &mut Submits<'_, B>,
+    watch: &mut W,
+) -> Result<(), Error<B::Error>> {
+    if submits.allocator().backend().caps().stream_wait {
+        submits.submit()?;
+        watch.waits(stream.id());
+        stream.wait_for(point)?;
+    }
+    Ok(())
 }

@@ -84,6 +84,11 @@ impl<'a, B: Backend> Submits<'a, B> {
         }
     }
 
+    /// Returns the allocator.
+    pub(crate) fn allocator(&self) -> &'a Allocator<B> {
+        self.allocator
+    }
+
     /// Returns the time that submits took since the last call, if it is not part of the time of a pass. That is the
     /// time of submits that cover no work.
     pub(crate) fn take_spent(&mut self) -> Duration {

@@ -1,7 +1,7 @@
 //! Observers of a pass.
 
 use millpond::{Buffer, Error, Stream};
-use millpond_backend::{Backend, Point};
+use millpond_backend::{Backend, Point, StreamId};
 
 /// An observer of the blocks of a pass while it runs. The time of its work is part of the time of the pass.
 pub(crate) trait Watch<B: Backend> {
@@ -22,11 +22,21 @@ pub(crate) trait Watch<B: Backend> {
     /// Observes that a block is about to be freed by the event at that place of the pass.
     fn freeing(&mut self, event: usize, id: u32, buffer: &Buffer<B>) -> Result<(), Self::Error>;
 
+    /// Observes that the device of the recorded run was asked how far it was, at a time of its clock in nanoseconds.
+    #[inline]
+    fn looked(&mut self, _nanos: u64) {}
+
+    /// Observes that a stream is about to be told to wait.
+    #[inline]
+    fn waits(&mut self, _stream: StreamId) {}
+
+    /// Observes that a point of the trace was taken.
+    #[inline]
+    fn marked(&mut self, _point: Point) {}
+
     /// Observes that the device of the recorded run was seen to have reached a point.
     #[inline]
-    fn reached(&mut self, _backend: &B, _point: Point) -> Result<(), Self::Error> {
-        Ok(())
-    }
+    fn reached(&mut self, _point: Point) {}
 
     /// Observes that a request was refused for lack of memory. The replay continues without the block.
     #[inline]

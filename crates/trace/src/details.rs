@@ -189,6 +189,22 @@ impl Details {
         self.places.push(Packed { stack: place.stack, label: place.label, micros });
     }
 
+    /// Makes room for events that come before others: for each number of an event, in order, one before it. Of these as
+    /// much is known as of the event after it.
+    pub fn make_room(&mut self, before: &[usize]) {
+        if before.is_empty() {
+            return;
+        }
+        let old = std::mem::take(&mut self.places);
+        let mut before = before.iter().peekable();
+        for (event, place) in old.iter().enumerate() {
+            while before.next_if(|at| **at == event).is_some() {
+                self.places.push(*place);
+            }
+            self.places.push(*place);
+        }
+    }
+
     /// Returns the place of an event.
     pub fn place(&self, event: usize) -> Place {
         let Packed { stack, label, micros } = self.places.get(event).copied().unwrap_or(Packed::NONE);
@@ -338,6 +354,15 @@ mod tests {
         assert_eq!(details.place(0), Place::default());
         assert_eq!(details.place(2), Place { label, ..Place::default() });
         assert_eq!([3, 5, 6, 7].map(|event| details.place(event).micros), [None, Some(30), Some(30), None]);
+    }
+
+    #[test]
+    fn what_comes_before_an_event_is_known_as_that_is() {
+        let mut details = Details::default();
+        (0..3).for_each(|event| details.push(event, Place { micros: Some(event as u64), ..Place::default() }));
+        details.make_room(&[0, 2, 2, 9]);
+        let micros = (0..7).map(|event| details.place(event).micros);
+        assert_eq!(micros.collect::<Vec<_>>(), [Some(0), Some(0), Some(1), Some(2), Some(2), Some(2), None]);
     }
 
     #[test]

@@ -66,6 +66,11 @@ pub enum Event {
         /// The point.
         point: u32,
     },
+    /// `o`: the allocator asks the device how far it is, at this time of the clock by which its work proceeds.
+    Look {
+        /// The time, in nanoseconds since any moment.
+        nanos: u64,
+    },
     /// `e`: the program empties the cache.
     EmptyCache,
     /// `t`: the program asks to keep at most this number of bytes reserved.
@@ -76,8 +81,16 @@ pub enum Event {
 }
 
 impl Event {
-    /// Returns whether the event says how far the device is: a submit, a wait, or a point that is reached.
+    /// Returns whether the event says how far the device is: a submit, a wait, a point that is
+    /// reached, or when the device was asked.
     pub fn is_timing(&self) -> bool {
-        matches!(self, Self::Submit { .. } | Self::StreamWait { .. } | Self::HostWait { .. } | Self::Reached { .. })
+        matches!(
+            self,
+            Self::Submit { .. }
+                | Self::StreamWait { .. }
+                | Self::HostWait { .. }
+                | Self::Reached { .. }
+                | Self::Look { .. }
+        )
     }
 }

@@ -328,6 +328,11 @@ impl Parser {
                 let point = self.point(point)?;
                 if letter == b'h' { Event::HostWait { point } } else { Event::Reached { point } }
             }
+            b'o' => {
+                let nanos = cursor.number("a time in nanoseconds")?;
+                cursor.end("`o NANOS`")?;
+                Event::Look { nanos }
+            }
             b'e' => {
                 cursor.end("`e` alone")?;
                 Event::EmptyCache

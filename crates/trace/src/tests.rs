@@ -112,6 +112,8 @@ fn what_breaks_a_rule_is_refused() {
         ("h 0\n", 1, "PointUnknown"),
         ("r 0\n", 1, "PointUnknown"),
         ("m 0 0\nr 0 0\n", 2, "Surplus"),
+        ("o\n", 1, "Field"),
+        ("o 1 0\n", 1, "Surplus"),
         ("# {\"counted\":true}\ne\n# end 1\np main\n", 4, "AfterEnd"),
         ("p\n", 1, "UnknownEvent"),
         ("p \n", 1, "Text"),
@@ -488,13 +490,14 @@ fn the_limit_that_an_error_names_is_enough() {
 /// Submits, waits and points that are reached come back as they were written, in a trace that says that it has them.
 #[test]
 fn timing_is_read_as_it_was_written() {
-    let text = "m 7 2\nq 2\nd 9 7\nh 7\nr 7\n";
+    let text = "m 7 2\nq 2\nd 9 7\nh 7\nr 7\no 18446744073709551615\n";
     let timing = [
         Event::Mark { point: 0, stream: 2 },
         Event::Submit { stream: 2 },
         Event::StreamWait { stream: 9, point: 0 },
         Event::HostWait { point: 0 },
         Event::Reached { point: 0 },
+        Event::Look { nanos: u64::MAX },
     ];
     for details in ["", "n a\nl 1\n"] {
         let trace = Trace::parse(format!("{details}{text}").as_bytes()).unwrap();

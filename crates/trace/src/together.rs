@@ -48,7 +48,7 @@ impl Whole {
             }
             Event::HostWait { point } => Event::HostWait { point: numbers.points[point as usize] },
             Event::Reached { point } => Event::Reached { point: numbers.points[point as usize] },
-            Event::EmptyCache | Event::Trim { .. } => event,
+            Event::Look { .. } | Event::EmptyCache | Event::Trim { .. } => event,
         };
         self.events.push(event);
     }
@@ -155,15 +155,15 @@ mod tests {
 
     const FIRST: &str = "a 0 100 0\nm 0 1\na 1 200 1\nf 0\n";
     const SECOND: &str = "a 0 300 0\nm 0 0\nw 0 0\nf 0\nc 0\na 1 400 0\nu 1 2\ne\n";
-    const TIMED: &str = "m 0 1\nq 1\nd 0 0\nh 0\nr 0\n";
+    const TIMED: &str = "m 0 1\nq 1\nd 0 0\nh 0\nr 0\no 5\n";
 
     #[test]
     fn points_and_streams_of_timing_are_numbered_on() {
         let in_turn = Trace::in_turn(&[trace(TIMED), trace(TIMED)]);
-        assert_eq!(in_turn, trace(&format!("{TIMED}m 1 1\nq 1\nd 0 1\nh 1\nr 1\n")));
+        assert_eq!(in_turn, trace(&format!("{TIMED}m 1 1\nq 1\nd 0 1\nh 1\nr 1\no 5\n")));
         let beside = Trace::beside(&[trace("m 0 0\n"), trace(TIMED)]);
         let timing: Vec<_> = beside.events.iter().copied().filter(Event::is_timing).collect();
-        assert_eq!(timing, trace("m 0 0\nm 1 2\nq 2\nd 1 1\nh 1\nr 1\n").events[2..]);
+        assert_eq!(timing, trace("m 0 0\nm 1 2\nq 2\nd 1 1\nh 1\nr 1\no 5\n").events[2..]);
     }
 
     #[test]

@@ -133,7 +133,7 @@ impl<W: Write> TraceWriter<W> {
                 rules.stream(stream.into()).map(drop)
             }
             Event::HostWait { point } | Event::Reached { point } => rules.expect_point(point, point.into()),
-            Event::EmptyCache => Ok(()),
+            Event::Look { .. } | Event::EmptyCache => Ok(()),
             Event::Trim { bytes } => Rules::trim(bytes),
         }
     }
@@ -189,6 +189,7 @@ impl<W: Write> TraceWriter<W> {
             Event::StreamWait { stream, point } => writeln!(out, "d {stream} {point}"),
             Event::HostWait { point } => writeln!(out, "h {point}"),
             Event::Reached { point } => writeln!(out, "r {point}"),
+            Event::Look { nanos } => writeln!(out, "o {nanos}"),
             Event::EmptyCache => writeln!(out, "e"),
             Event::Trim { bytes } => writeln!(out, "t {bytes}"),
         }

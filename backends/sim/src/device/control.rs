@@ -128,6 +128,35 @@ impl Sim {
         self.device.complete(&mut self.device.state(), stream, 1) == 1
     }
 
+    /// Completes the work of one stream that a point covers, as far as it was submitted, past device-side waits that
+    /// are not over. Returns what these wait for.
+    ///
+    /// A host that asks several streams how far they are asks one after the other. So it may see that a stream is done
+    /// that waits for another, and not that this one is: the answers are of different moments.
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    pub fn force(&self, point: Point) -> Vec<Point> {
+        self.device.lane(point.stream);
+        self.device.force(&mut self.device.state(), point)
+    }
+
+    /// From now on closes a tick only where the stream is asked or waited for, and not where work follows a mark: then
+    /// it covers that work, too. CUDA's events are recorded so.
+    pub fn close_late(&self) {
+        self.device.closes_late.store(true, Ordering::Relaxed);
+    }
+
+    /// Closes the tick of a point if it is open, where the backend closes ticks.
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    pub fn close(&self, point: Point) {
+        self.device.close(point);
+    }
+
     /// Makes one step of seeded completion. Does nothing under the other kinds of completion.
     pub fn step(&self) {
         self.device.step(&mut self.device.state());

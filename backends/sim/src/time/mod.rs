@@ -4,7 +4,7 @@
 //! finds work that nothing orders, with `order` for that of one stream.
 
 use std::ops::Deref;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -24,6 +24,8 @@ pub(crate) struct Time {
     streams: Streams,
     completion: Completion,
     order: StreamOrder,
+    /// Whether a marked tick stays open where work follows.
+    pub(crate) closes_late: AtomicBool,
     state: Mutex<State>,
     /// The number of unfinished tasks of all lanes. Changed only under `state`.
     pub(crate) queued: AtomicU64,
@@ -41,7 +43,8 @@ impl Deref for Time {
 impl Time {
     pub(crate) fn new(streams: Streams, completion: Completion, order: StreamOrder) -> Time {
         let state = Mutex::new(State::new(completion));
-        Time { streams, completion, order, state, queued: AtomicU64::new(0) }
+        let (closes_late, queued) = (AtomicBool::new(false), AtomicU64::new(0));
+        Time { streams, completion, order, closes_late, state, queued }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

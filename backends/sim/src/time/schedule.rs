@@ -18,7 +18,8 @@ const STEP_MAX: usize = 3;
 
 impl Time {
     /// Queues work on a lane, and returns the tick that covers the work. First closes the lane's open tick if that was
-    /// marked and the backend closes ticks, because an event recorded before the work does not wait for it.
+    /// marked and the backend closes ticks, because an event recorded before the work does not wait for it. A device
+    /// that closes ticks late records the event later.
     ///
     /// A call of [`settle`](Device::settle) must follow.
     pub(crate) fn queue(
@@ -30,7 +31,7 @@ impl Time {
         writes: Vec<Piece>,
     ) -> Tick {
         let lane = self.lane(stream);
-        if self.caps.closing == Closing::Backend {
+        if self.caps.closing == Closing::Backend && !self.closes_late.load(Ordering::Relaxed) {
             self.record(lane, Tick(u64::MAX));
         }
         state.next_task += 1;
@@ -142,6 +143,25 @@ impl Time {
         }
         self.settle(state);
         done
+    }
+
+    /// Completes what a point covers of one lane, as far as it was submitted, and returns the waits that were not over.
+    pub(crate) fn force(&self, state: &mut State, point: Point) -> Vec<Point> {
+        let lane = point.stream.0 as usize;
+        let mut passed = Vec::new();
+        while let Some(task) = state.queues.get(lane).and_then(|queue| queue.front())
+            && task.tick <= point.tick
+            && self.submitted(lane, task.tick)
+        {
+            if let Op::Wait(other) = task.op
+                && !self.is_reached(other)
+            {
+                passed.push(other);
+            }
+            self.run_first(state, lane);
+        }
+        self.settle(state);
+        passed
     }
 
     /// Makes one adversarial step: completes some tasks, each on a lane drawn among those that can proceed. The lanes

@@ -86,6 +86,14 @@ impl Time {
         tick
     }
 
+    /// Closes the tick of a point if it is open, where the backend closes ticks.
+    pub(crate) fn close(&self, point: Point) {
+        let lane = self.lane(point.stream);
+        if self.caps.closing == Closing::Backend && lane.clock.open() == point.tick {
+            self.record(lane, Tick(u64::MAX));
+        }
+    }
+
     /// Implements `wait_for`.
     pub(crate) fn wait_for(&self, stream: StreamId, point: Point) -> Result<(), SimError> {
         if !self.caps.stream_wait {

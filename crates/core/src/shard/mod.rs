@@ -223,6 +223,13 @@ impl Shard {
         self.memory.blocks[block].user
     }
 
+    /// Returns the streams that use a block which is handed out until its free: the one that it was handed out for
+    /// first.
+    pub fn streams_of(&self, block: BlockId) -> Vec<StreamId> {
+        let others = self.uses.get(&block).into_iter().flat_map(|uses| uses.streams.iter().copied());
+        [self.user_of(block)].into_iter().chain(others).collect()
+    }
+
     /// Returns where a block lies.
     pub fn extent(&self, block: BlockId) -> Extent {
         let Block { slot, offset, size, .. } = self.memory.blocks[block];

@@ -5,7 +5,7 @@ use std::mem::Discriminant;
 use std::panic::Location;
 use std::sync::Arc;
 
-use millpond_backend::{Point, StreamId};
+use millpond_backend::{Point, StreamId, Tick};
 use millpond_core::{PoolId, SegmentId};
 
 use crate::raw::clock::Clock;
@@ -112,6 +112,7 @@ pub(crate) enum Mark {
     StreamWait(StreamId, Point),
     HostWait(Point),
     Reached(Point),
+    Look(u64),
 }
 
 /// The newest of them.
@@ -130,11 +131,13 @@ impl Marks {
         Self { clock, entries: VecDeque::new(), bound, total: 0, newest: Vec::new() }
     }
 
-    /// Adds a mark about a point, unless there was one of its kind about this point or a later one of the stream.
+    /// Adds a mark about a point, unless there was one of its kind about this point or a later one of the stream. A
+    /// point that is taken once more covers more than it did.
     pub(crate) fn push_newer(&mut self, mark: Mark, point: Point) {
         let kind = std::mem::discriminant(&mark);
+        let is_old = |newest: Tick| newest > point.tick || newest == point.tick && !matches!(mark, Mark::Point(_));
         match self.newest.iter_mut().find(|(of, newest)| *of == kind && newest.stream == point.stream) {
-            Some((_, newest)) if newest.tick >= point.tick => return,
+            Some((_, newest)) if is_old(newest.tick) => return,
             Some((_, newest)) => *newest = point,
             None => self.newest.push((kind, point)),
         }

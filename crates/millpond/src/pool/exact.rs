@@ -35,6 +35,7 @@ impl<B: Backend> Stream<B> {
         let lane: &crate::state::Lane<B> = self.lane();
         let asked = Asked { stream: self.id(), site: Location::caller() };
         state.expect_running_at(lane.shard)?;
+        state.note_tick(asked.stream);
         state.retire_ready()?;
         for _ in 0..WAITS_MOST {
             let attempt = {

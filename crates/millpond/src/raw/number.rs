@@ -149,6 +149,7 @@ impl<B: Backend> Allocator<B> {
         state.expect_own("stream", stream.lane().owner())?;
         if held.block != EMPTY {
             let (lane, other) = (state.lane(raw.shard()), stream.id());
+            state.note_tick(other);
             lane.lock().use_on(held.block, other);
             if state.sinks.is_told() {
                 let Extent { slot, offset, .. } = self.extent_of(raw);

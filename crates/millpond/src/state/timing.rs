@@ -14,6 +14,7 @@ impl<B: Backend> State<B> {
     /// Notes that the program has taken a point.
     pub(crate) fn note_point(&self, point: Point) {
         if self.sinks.is_on() {
+            self.note_tick(point.stream);
             self.timing(Event::Mark { point }, || (Mark::Point(point), point));
         }
     }
@@ -23,8 +24,12 @@ impl<B: Backend> State<B> {
         if !self.sinks.is_on() {
             return;
         }
-        self.note_point(point);
-        if self.backend.caps().closing == Closing::Submit {
+        if self.backend.caps().closing == Closing::Backend {
+            self.note_point(point);
+        } else {
+            // The submit before this one is no news.
+            self.sinks.is_new(Point { tick: Tick(point.tick.0 + 1), ..point });
+            self.timing(Event::Mark { point }, || (Mark::Point(point), point));
             self.timing(Event::Submit { point }, || (Mark::Submit(point), point));
             // A program that waits for nothing is looked at here, so that its recording says how far the device is.
             if let Ok(tick) = self.backend.reached(point.stream) {
@@ -35,16 +40,14 @@ impl<B: Backend> State<B> {
 
     /// Notes that the program has had a stream wait for a point.
     pub(crate) fn note_stream_wait(&self, stream: StreamId, point: Point) {
-        if self.sinks.is_told() {
-            self.sinks.tell(&Event::StreamWait { stream, point });
-        }
+        self.note_tick(stream);
+        self.sinks.tell_if_told(&Event::StreamWait { stream, point });
         self.mark_event(|| Mark::StreamWait(stream, point));
     }
 
     /// Notes that the program has waited for a point.
     pub(crate) fn note_host_wait(&self, point: Point) {
         if self.sinks.is_on() {
-            self.note_closed(point.stream);
             self.timing(Event::HostWait { point }, || (Mark::HostWait(point), point));
         }
     }
@@ -72,29 +75,60 @@ impl<B: Backend> State<B> {
     /// Notes that a stream is seen to have reached a point.
     pub(crate) fn note_reached(&self, point: Point) {
         if self.sinks.is_on() {
-            self.note_closed(point.stream);
             self.timing(Event::Reached { point }, || (Mark::Reached(point), point));
         }
     }
 
-    /// Notes which tick of a stream is closed, whoever has closed it: that is a point up to which work can be seen to
-    /// be done.
-    fn note_closed(&self, stream: StreamId) {
+    /// Makes a call that may close the open tick of a stream, by asking or waiting, and notes that. The tick covers all
+    /// that is queued by then.
+    pub(crate) fn closing<T>(&self, stream: StreamId, call: impl FnOnce(&B) -> T) -> T {
+        if !self.sinks.is_on() {
+            return call(&self.backend);
+        }
+        self.note_tick(stream);
+        let before = self.backend.open_tick(stream);
+        let result = call(&self.backend);
+        if let Some(tick) = before.filter(|_| self.backend.open_tick(stream) > before) {
+            let point = Point { stream, tick };
+            self.timing(Event::Mark { point }, || (Mark::Point(point), point));
+        }
+        result
+    }
+
+    /// Notes that streams are being asked how far they are, on a device that closes ticks.
+    pub(crate) fn note_look(&self, nanos: u64) {
+        if self.sinks.is_on() && self.sinks.is_new_time(nanos) {
+            self.sinks.tell_if_told(&Event::Look { nanos });
+            self.mark_event(|| Mark::Look(nanos));
+        }
+    }
+
+    /// Notes which tick of a stream is open, if that is a new one, whoever has closed the last one.
+    ///
+    /// It is called before the stream is given memory, frees some or waits. So a recording knows which frees a tick
+    /// covers: a stream may be seen to be done with some of them only.
+    pub(crate) fn note_tick(&self, stream: StreamId) {
+        if !self.sinks.is_told() && !self.sinks.noting.records() {
+            return;
+        }
         let is_submitted = self.backend.caps().closing == Closing::Submit;
         let open = if is_submitted { Some(self.backend.mark(stream)) } else { self.backend.open_tick(stream) };
-        let Some(closed) = open.and_then(|open| open.0.checked_sub(1)).filter(|closed| *closed > 0) else { return };
-        let point = Point { stream, tick: Tick(closed) };
+        let Some(tick) = open.filter(|tick| self.sinks.is_new(Point { stream, tick: *tick })) else { return };
+        // The first tick of a stream is 1.
+        if tick == Tick(1) {
+            return;
+        }
         if is_submitted {
+            let point = Point { stream, tick: Tick(tick.0 - 1) };
             self.timing(Event::Submit { point }, || (Mark::Submit(point), point));
         } else {
+            let point = Point { stream, tick };
             self.timing(Event::Mark { point }, || (Mark::Point(point), point));
         }
     }
 
     fn timing(&self, event: Event, mark: impl FnOnce() -> (Mark, Point)) {
-        if self.sinks.is_told() {
-            self.sinks.tell(&event);
-        }
+        self.sinks.tell_if_told(&event);
         let noting = &self.sinks.noting;
         if noting.records()
             && let Some(marks) = &mut noting.inner.lock().marks

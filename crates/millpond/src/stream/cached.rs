@@ -45,6 +45,7 @@ impl<B: Backend> Stream<B> {
         }
         let asked = Asked { stream: self.id, site: Location::caller() };
         let state = &self.handle.state;
+        state.note_tick(self.id);
         if bytes == 0 {
             return Ok(Some(Buffer::empty(self.lane.clone(), self.id, state)));
         }

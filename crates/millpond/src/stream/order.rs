@@ -18,6 +18,7 @@ impl<B: Backend> Stream<B> {
     /// [`Error::Driver`] if a driver call fails.
     pub fn submit(&self) -> Result<Point, Error<B::Error>> {
         let state = self.lane.owner();
+        state.note_tick(self.id);
         let tick = state.backend.submit(self.id).map_err(|e| Error::of_driver("submit", e))?;
         let point = Point { stream: self.id, tick };
         state.note_submit(point);
@@ -43,7 +44,8 @@ impl<B: Backend> Stream<B> {
             return Err(self.unsupported("device-side waits", "synchronize the other stream instead"));
         };
         state.expect_marked(point)?;
-        device.wait_for(self.id, point).map_err(|e| Error::of_driver("wait_for", e))?;
+        let waits = state.closing(point.stream, |_| device.wait_for(self.id, point));
+        waits.map_err(|e| Error::of_driver("wait_for", e))?;
         state.note_stream_wait(self.id, point);
         Ok(())
     }
@@ -58,7 +60,8 @@ impl<B: Backend> Stream<B> {
     pub fn synchronize(&self) -> Result<(), Error<B::Error>> {
         let state = self.lane.owner();
         let point = self.submit()?;
-        let reached = state.backend.wait(point).map_err(|e| Error::of_driver("wait", e))?;
+        let reached = state.closing(self.id, |backend| backend.wait(point));
+        let reached = reached.map_err(|e| Error::of_driver("wait", e))?;
         state.waited_for(point, reached)
     }
 

@@ -25,6 +25,7 @@ enum Step {
     StreamWait { stream: u32, point: u32 },
     HostWait { point: u32 },
     Reached { point: u32 },
+    Look { nanos: u64 },
     EmptyCache,
     Trim { bytes: u64 },
 }
@@ -77,6 +78,7 @@ impl Trial {
             Event::StreamWait { stream, point } => Step::StreamWait { stream, point },
             Event::HostWait { point } => Step::HostWait { point },
             Event::Reached { point } => Step::Reached { point },
+            Event::Look { nanos } => Step::Look { nanos },
             Event::EmptyCache => Step::EmptyCache,
             Event::Trim { bytes } => Step::Trim { bytes },
         };
@@ -274,7 +276,11 @@ impl Trial {
                             }
                         }
                     }
-                    Step::Mark { stream } => points.push(streams[stream as usize].point()),
+                    Step::Mark { stream } => {
+                        let point = streams[stream as usize].point();
+                        points.push(point);
+                        tell(flight, |flight| flight.marked(point));
+                    }
                     Step::Until { slot, point } => {
                         if let Some(block) = &blocks[slot as usize] {
                             block.used_until(points[point as usize])?;
@@ -283,17 +289,15 @@ impl Trial {
                     Step::Submit { stream } => drop(streams[stream as usize].submit()?),
                     Step::StreamWait { stream, point } => {
                         if backend.caps().stream_wait {
+                            tell(flight, |flight| flight.waits(streams[stream as usize].id()));
                             streams[stream as usize].wait_for(points[point as usize])?;
                         }
                     }
                     Step::HostWait { point } => {
                         backend.wait(points[point as usize]).map_err(|error| failed("wait", error))?;
                     }
-                    Step::Reached { point } => {
-                        if let Some(flight) = flight {
-                            flight.reached(backend, points[point as usize]).map_err(|error| failed("wait", error))?;
-                        }
-                    }
+                    Step::Reached { point } => tell(flight, |flight| flight.reached(points[point as usize])),
+                    Step::Look { nanos } => tell(flight, |flight| flight.looked(nanos)),
                     Step::EmptyCache => allocator.empty_cache()?,
                     Step::Trim { bytes } => drop(allocator.trim(bytes)?),
                 }
@@ -307,6 +311,13 @@ impl Trial {
             flight.over();
         }
         Ok(None)
+    }
+}
+
+/// Passes something on to the work, if there is any.
+fn tell<'a, B: Backend>(flight: &mut Option<Box<dyn Flight<B> + 'a>>, tell: impl FnOnce(&mut (dyn Flight<B> + 'a))) {
+    if let Some(flight) = flight {
+        tell(&mut **flight);
     }
 }
 

@@ -57,7 +57,8 @@ pub enum Action {
     Snapshot,
     /// A note of the program, from [`Allocator::annotate`](crate::Allocator::annotate).
     Annotate(Arc<str>),
-    /// This tick covers everything queued on `stream` so far.
+    /// This tick covers everything queued on `stream` so far. It was taken by the program, or the stream is found at a
+    /// new tick.
     Point(Tick),
     /// `stream` was submitted up to this tick, on a device where the application does that.
     Submit(Tick),
@@ -67,6 +68,9 @@ pub enum Action {
     HostWait(Tick),
     /// The allocator has seen that `stream` has reached this tick.
     Reached(Tick),
+    /// The allocator has asked how far streams are, at this time of the clock by which the device's work proceeds, in
+    /// nanoseconds. Not noted where the application closes ticks.
+    Look(u64),
 }
 
 impl Action {
@@ -99,6 +103,7 @@ impl Action {
             Action::StreamWait(_) => "stream_wait",
             Action::HostWait(_) => "host_wait",
             Action::Reached(_) => "reached",
+            Action::Look(_) => "look",
         }
     }
 }
@@ -140,6 +145,7 @@ impl fmt::Display for Entry {
             Action::Point(tick) | Action::Submit(tick) | Action::HostWait(tick) | Action::Reached(tick) => {
                 write!(f, " {}", Point { stream: self.stream, tick: *tick })?;
             }
+            Action::Look(nanos) => write!(f, " at {nanos} ns")?,
             Action::StreamWait(point) => write!(f, " of {} for {point}", self.stream)?,
             _ => {}
         }

@@ -115,6 +115,7 @@ fn entry_of_mark((ticks, tag, mark): (u64, TagId, Mark), nanos: &impl Fn(u64) ->
         Mark::StreamWait(stream, point) => (Action::StreamWait(point), 0, stream),
         Mark::HostWait(Point { stream, tick }) => (Action::HostWait(tick), 0, stream),
         Mark::Reached(Point { stream, tick }) => (Action::Reached(tick), 0, stream),
+        Mark::Look(nanos) => (Action::Look(nanos), 0, none),
     };
     Entry {
         action,

@@ -73,7 +73,7 @@ impl Sink for Tracing {
             Event::Until { segment, offset, point } => {
                 trace!(target: "millpond", device, stream = point.stream.0, segment = segment.0, offset, "use");
             }
-            Event::Mark { .. } | Event::Submit { .. } | Event::Reached { .. } => {}
+            Event::Mark { .. } | Event::Submit { .. } | Event::Reached { .. } | Event::Look { .. } => {}
             Event::StreamWait { stream, .. } => {
                 trace!(target: "millpond", device, stream = stream.0, "stream waits");
             }

@@ -18,6 +18,22 @@ impl Hold for Held {
         self.0.mark(stream)
     }
 
+    fn close_late(&self) {
+        self.0.close_late();
+    }
+
+    fn close(&self, point: Point) {
+        self.0.close(point);
+    }
+
+    fn queue(&self, stream: StreamId) {
+        self.0.busy(stream);
+    }
+
+    fn force(&self, point: Point) -> Vec<Point> {
+        self.0.force(point)
+    }
+
     fn driver_clock(&self) -> u64 {
         self.0.driver_clock().expect("a simulated clock")
     }

@@ -59,12 +59,33 @@ fn a_point_before_a_free_does_not_cover_the_last_use() {
     assert_eq!(reserved(Closing::Backend, &text), 2);
 }
 
-/// Stream 0 waits for stream 1: once it is seen behind that, stream 1 is done as well.
+/// Stream 0 waits for stream 1: once it is seen behind that, stream 1 is done as well. The allocator sees that the next
+/// time it asks, as it may have asked stream 1 before stream 0.
 #[test]
 fn a_stream_that_waits_is_reached_behind_what_it_waits_for() {
-    for (wait, blocks) in [("", 2), ("d 0 0\n", 1)] {
-        let text = format!("{FREED}m 0 1\n{wait}a 2 512 0\nf 2\nm 1 0\nr 1\n{NEXT}{END}");
-        assert_eq!(reserved(Closing::Backend, &text), blocks, "{wait:?}");
+    const OTHER: &str = "a 3 512 0\nf 3\n";
+    for (wait, between, blocks) in [("", OTHER, 2), ("d 0 0\n", OTHER, 1), ("d 0 0\n", "", 2)] {
+        let text = format!("{FREED}m 0 1\n{wait}a 2 512 0\nf 2\nm 1 0\nr 1\n{between}{NEXT}{END}");
+        assert_eq!(reserved(Closing::Backend, &text), blocks, "{wait:?} {between:?}");
+    }
+}
+
+/// Two frees have one tick unless a point was taken between them: a wait for the one is a wait for the other.
+#[test]
+fn a_tick_lasts_up_to_the_next_point() {
+    for (between, waits) in [("", 1), ("m 0 0\n", 2)] {
+        let text = format!(
+            "a 0 20971520 0\na 1 2097152 0\na 2 41943040 0\nf 0\n{between}f 2\na 3 20971520 1\na 4 41943040 1\nf 3\n\
+             f 4\nf 1\n{END}"
+        );
+        let trace = Trace::parse(text.as_bytes()).expect("a trace");
+        let replay = Replay::new(&trace);
+        let (sim, _, work) = device(Closing::Backend, &replay.streams_told());
+        let allocator = Allocator::builder(sim).conf("policy:paged,growth:tight").build().expect("settings");
+        let streams: Vec<_> = (0..2).map(|_| allocator.create_stream().expect("a stream")).collect();
+        let life = Life { in_flight: Some(Box::new(work)), ..Life::default() };
+        let replayed = replay.run_life(&allocator, &streams, 0, life, |_| ()).expect("no driver fails");
+        assert_eq!(replayed.cold.driver.stream_waits, waits, "{between:?}");
     }
 }
 
