@@ -17,4 +17,5 @@ mod real;
 mod replay;
 mod report;
 mod terminal;
+mod timed;
 mod tune;
