@@ -31,10 +31,17 @@ impl<B: Backend> State<B> {
             self.sinks.is_new(Point { tick: Tick(point.tick.0 + 1), ..point });
             self.timing(Event::Mark { point }, || (Mark::Point(point), point));
             self.timing(Event::Submit { point }, || (Mark::Submit(point), point));
-            // A program that waits for nothing is looked at here, so that its recording says how far the device is.
-            if let Ok(tick) = self.backend.reached(point.stream) {
-                self.note_reached(Point { tick, ..point });
-            }
+        }
+        self.look_at(point.stream);
+    }
+
+    /// Looks at a stream that is given memory, in one request of sixteen, or is about to use memory of another.
+    ///
+    /// Where the application submits, submits are often enough.
+    pub(crate) fn look_at_user(&self, stream: StreamId, of_another: bool) {
+        if self.sinks.is_on() && self.backend.caps().closing == Closing::Backend && (of_another || self.sinks.is_due())
+        {
+            self.look_at(stream);
         }
     }
 
@@ -43,6 +50,18 @@ impl<B: Backend> State<B> {
         self.note_tick(stream);
         self.sinks.tell_if_told(&Event::StreamWait { stream, point });
         self.mark_event(|| Mark::StreamWait(stream, point));
+        if self.sinks.is_on() {
+            self.look_at(point.stream);
+        }
+    }
+
+    /// Asks how far a stream is, for the recording alone. An allocator asks only where it needs memory back, so a
+    /// program that it never has to wait for would seem to be in flight until its end, and other policies, which would
+    /// have asked, would seem to reserve far more than they do.
+    fn look_at(&self, stream: StreamId) {
+        if let Ok(tick) = self.closing(stream, |backend| backend.reached(stream)) {
+            self.note_reached(Point { stream, tick });
+        }
     }
 
     /// Notes that the program has waited for a point.
