@@ -14,7 +14,7 @@ pub(crate) mod short;
 mod sleep;
 pub(crate) mod view;
 
-use explain::{Explanation, Facts, RECORDED, Waits, beyond_any_policy, waits};
+use explain::{Ceiling, Explanation, Facts, RECORDED, Waits, beyond_any_policy, waits};
 use short::Short;
 pub use sleep::{PauseError, ResumeError};
 use view::ViewError;
@@ -426,7 +426,8 @@ impl fmt::Display for OutOfMemory {
         )?;
         if r.rejected {
             write!(f, " Refused at once, without retries: throw_on_cudamalloc_oom is set.")?;
-            return write!(f, "\n  What to do: {}", self.advice_if_rejected());
+            let advice = self.advice_if_too_large().unwrap_or_else(|| self.advice_if_rejected());
+            return write!(f, "\n  What to do: {advice}");
         }
         self.explain(f)
     }
@@ -486,7 +487,7 @@ impl OutOfMemory {
         if self.explanation.is_recorded {
             write!(f, "\n  {RECORDED}.")?;
         }
-        write!(f, "\n  What to do: {}", self.advice())
+        write!(f, "\n  What to do: {}", self.advice_if_too_large().unwrap_or_else(|| self.advice()))
     }
 
     /// Returns why no memory is free.
@@ -589,6 +590,19 @@ impl OutOfMemory {
         explain::is_beyond_device(&self.report, self.facts)
     }
 
+    /// Returns what to do about a request that would be refused even if everything were free.
+    fn advice_if_too_large(&self) -> Option<String> {
+        let whose = if self.class.is_some() { "class" } else { "device" };
+        let ask = match explain::ceiling(&self.report, self.facts)? {
+            Ceiling::Limit(bytes) => format!("ask for less: the limit is {} in all", format_bytes(bytes)),
+            Ceiling::Device(bytes) => format!("ask for less: the {whose} has {} in all", format_bytes(bytes)),
+        };
+        Some(match explain::limit_to_raise(&self.report, self.facts) {
+            Some(beyond) => format!("raise the limit by {}, or {ask}.", format_bytes(beyond)),
+            None => format!("{ask}."),
+        })
+    }
+
     fn advice_if_rejected(&self) -> String {
         if explain::is_emptying_enough(&self.report, self.facts) {
             let bytes = format_bytes(self.report.by_emptying.bytes);
@@ -638,7 +652,12 @@ impl OutOfMemory {
             return format!("free buffers, or raise the limit by {}: {whose} may have more.", text(beyond));
         }
         if let Some(short) = short {
-            return short.advice().into();
+            return match beyond_any_policy(r, r.total_bytes) {
+                more if more > 0 && short.of == Shortage::Piece && self.is_beyond_device() => {
+                    format!("free buffers of {} or more, and {}", text(more), short.advice())
+                }
+                _ => short.advice().into(),
+            };
         }
         let unreserved = text(r.total_bytes.saturating_sub(r.reserved_bytes));
         if !self.is_beyond_device() {

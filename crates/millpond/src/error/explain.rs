@@ -208,6 +208,28 @@ pub(crate) fn is_beyond_device(report: &Report, facts: Facts) -> bool {
     is_bounded && !report.has_source && needed > report.total_bytes
 }
 
+/// What a request is larger than, so that freeing everything is not enough for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ceiling {
+    /// The limit, in bytes.
+    Limit(u64),
+    /// All memory of the device or of the class, in bytes.
+    Device(u64),
+}
+
+/// Returns the bound that the request alone is larger than, the lower one of two. With nothing reserved that is so also
+/// for what the request takes from the driver: there is nothing to free.
+pub(crate) fn ceiling(report: &Report, facts: Facts) -> Option<Ceiling> {
+    let asked = if report.reserved_bytes == 0 { report.tried_bytes } else { report.requested_bytes };
+    let limit = report.limit_bytes.filter(|&limit| asked > limit).map(Ceiling::Limit);
+    let is_beyond = asked > report.total_bytes && is_beyond_device(report, facts);
+    let device = is_beyond.then_some(Ceiling::Device(report.total_bytes));
+    match (limit, device) {
+        (Some(Ceiling::Limit(limit)), Some(_)) if limit >= report.total_bytes => device,
+        _ => limit.or(device),
+    }
+}
+
 /// Returns by how many bytes the limit has to be raised for the request; `None` where it is not the reason, or the
 /// device has not got as much.
 pub(crate) fn limit_to_raise(report: &Report, facts: Facts) -> Option<u64> {
@@ -264,7 +286,7 @@ fn remedies(report: &Report, facts: Facts) -> Vec<Remedy> {
     }
     add(RemedyAction::RaiseLimit, limit_to_raise(report, facts).unwrap_or(0), true);
     let is_bounded = report.beyond_limit_bytes() > 0 || is_beyond_device(report, facts);
-    if is_bounded {
+    if is_bounded && ceiling(report, facts).is_none() {
         let device = if facts.oversubscribes { u64::MAX } else { report.total_bytes };
         let bound = report.limit_bytes.map_or(device, |limit| limit.min(device));
         add(RemedyAction::FreeBuffers, beyond_any_policy(report, bound), false);

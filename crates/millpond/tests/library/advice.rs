@@ -79,6 +79,41 @@ fn the_limit_is_raised_far_enough_for_whole_pages() {
     }
 }
 
+/// Freeing buffers is not advised where all of them are not enough, or there are none.
+#[test]
+fn more_than_the_limit_is_had_by_raising_it_or_by_asking_for_less() {
+    for (conf, held) in POLICIES.into_iter().flat_map(|conf| [(conf, 0), (conf, 8 * MIB)]) {
+        let (_, allocator) = open(Sim::builder(), conf);
+        allocator.set_limit(Some(64 * MIB));
+        let stream = allocator.create_stream().unwrap();
+        let _held = stream.allocate(held).unwrap();
+        let error = refusal(&stream, 100 * MIB);
+        let said = advice(&error);
+        assert!(said.starts_with("raise the limit by "), "{conf}: {error}");
+        assert!(said.ends_with(", or ask for less: the limit is 64.00 MiB in all."), "{conf}: {error}");
+        let remedies: Vec<_> = error.explanation().remedies.iter().map(|remedy| remedy.action).collect();
+        assert_eq!(remedies, [RemedyAction::RaiseLimit], "{conf}: {error}");
+        allocator.set_limit(Some(64 * MIB + raised_by(&error).unwrap()));
+        assert!(stream.allocate(100 * MIB).is_ok(), "{conf}: {error}");
+        // The device has not got as much either.
+        let (_, allocator) = open(Sim::builder().total_bytes(128 * MIB), conf);
+        let stream = allocator.create_stream().unwrap();
+        for (limit, said) in [(64, "the limit is 64.00 MiB in all."), (1000, "the device has 128.00 MiB in all.")] {
+            allocator.set_limit(Some(limit * MIB));
+            let error = refusal(&stream, 1200 * MIB);
+            assert_eq!(advice(&error), format!("ask for less: {said}"), "{conf}: {error}");
+            assert_eq!(error.explanation().remedies, [], "{conf}: {error}");
+        }
+    }
+    // Nothing is reserved, and the segment of 20 MiB that 2 need has no room.
+    let (_, allocator) = open(Sim::builder(), "policy:classic");
+    allocator.set_limit(Some(10 * MIB));
+    let stream = allocator.create_stream().unwrap();
+    let error = refusal(&stream, 2 * MIB);
+    assert_eq!(advice(&error), "raise the limit by 10.00 MiB, or ask for less: the limit is 10.00 MiB in all.");
+    assert!(stream.allocate(MIB).is_ok());
+}
+
 #[test]
 fn where_more_is_asked_for_than_there_may_be_no_policy_has_room() {
     for conf in POLICIES {

@@ -5,6 +5,7 @@ use millpond::{Allocator, Buffer, Error, Stream};
 use millpond_sim::{Sim, SimBuilder, SimError};
 
 const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
 
 fn opened(sim: SimBuilder, conf: &str) -> (Allocator<Sim>, Stream<Sim>) {
     let allocator = Allocator::builder(sim.build()).conf(conf).build().unwrap();
@@ -82,6 +83,45 @@ fn one_piece_is_too_large() {
     let text = refused(stream.allocate(100 * MIB), Shortage::Piece);
     assert!(text.contains("What to do: request several buffers"), "{text}");
     drop([(); 2].map(|()| stream.allocate(50 * MIB).unwrap()));
+}
+
+/// Where buffers have to be freed as well, several requests alone would not do.
+#[test]
+fn a_piece_that_is_too_large_for_a_full_device_takes_both() {
+    let sim = Sim::builder().max_segment_bytes(64 * MIB).total_bytes(128 * MIB);
+    let (_allocator, stream) = opened(sim, "policy:classic");
+    let held = stream.allocate(50 * MIB).unwrap();
+    let text = refused(stream.allocate(100 * MIB), Shortage::Piece);
+    assert!(text.contains("What to do: free buffers of 22.00 MiB or more, and request several buffers"), "{text}");
+    let several = [(); 2].map(|()| stream.allocate(50 * MIB));
+    assert!(several.iter().any(Result::is_err), "more than the device has");
+    drop(several);
+    drop(held);
+    drop([(); 2].map(|()| stream.allocate(50 * MIB).unwrap()));
+}
+
+/// No number of buffers makes a device larger: whatever the driver was short of, the request has to be smaller.
+#[test]
+fn more_than_the_whole_device_has_is_asked_for_in_vain() {
+    let devices = [
+        Sim::builder(),
+        Sim::builder().max_segment_bytes(GIB),
+        Sim::builder().address_space_bytes(4 * GIB),
+        Sim::builder().pages(Some(PageCaps::new(2 * MIB).with_address_bytes(4 * GIB))),
+    ];
+    for device in devices {
+        for conf in ["policy:paged", "policy:classic", "policy:classic,expandable_segments:True", "policy:direct"] {
+            for (bytes, held) in [(3 * GIB, 0), (32 << 40, 0), (1 << 50, 0), (3 * GIB, MIB), (1 << 50, MIB)] {
+                let (_allocator, stream) = opened(device.clone().total_bytes(2 * GIB), conf);
+                let _held = stream.allocate(held).unwrap();
+                let error = stream.allocate(bytes).unwrap_err();
+                let told = error.out_of_memory().unwrap();
+                let text = told.to_string();
+                assert!(text.ends_with("What to do: ask for less: the device has 2.00 GiB in all."), "{conf}: {text}");
+                assert_eq!(told.explanation().remedies, [], "{conf}: {text}");
+            }
+        }
+    }
 }
 
 /// The device says how many addresses it has, and the driver is not asked for more.
