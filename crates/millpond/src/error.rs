@@ -7,7 +7,7 @@ use millpond_core::settings::SettingError;
 use millpond_core::{NoRoom, Obstacle, PoolId, Report};
 
 use crate::conf::ConfError;
-use crate::text::format_bytes;
+use crate::text::{format_bytes, format_bytes_up};
 
 pub(crate) mod explain;
 pub(crate) mod short;
@@ -570,7 +570,7 @@ impl OutOfMemory {
         let asked = format_bytes(r.ledger.live_bytes + r.requested_bytes);
         let beyond = beyond_any_policy(r, bound);
         if beyond > 0 {
-            let beyond = format_bytes(beyond);
+            let beyond = format_bytes_up(beyond);
             return write!(
                 f,
                 "\n  With this request {asked} must be live at once, {beyond} more than {whose}: no policy has room."
@@ -598,7 +598,7 @@ impl OutOfMemory {
             Ceiling::Device(bytes) => format!("ask for less: the {whose} has {} in all", format_bytes(bytes)),
         };
         Some(match explain::limit_to_raise(&self.report, self.facts) {
-            Some(beyond) => format!("raise the limit by {}, or {ask}.", format_bytes(beyond)),
+            Some(beyond) => format!("raise the limit by {}, or {ask}.", format_bytes_up(beyond)),
             None => format!("{ask}."),
         })
     }
@@ -649,12 +649,12 @@ impl OutOfMemory {
         }
         if let Some(beyond) = explain::limit_to_raise(r, self.facts) {
             let whose = if r.has_source { "its source" } else { "the device itself" };
-            return format!("free buffers, or raise the limit by {}: {whose} may have more.", text(beyond));
+            return format!("free buffers, or raise the limit by {}: {whose} may have more.", format_bytes_up(beyond));
         }
         if let Some(short) = short {
             return match beyond_any_policy(r, r.total_bytes) {
                 more if more > 0 && short.of == Shortage::Piece && self.is_beyond_device() => {
-                    format!("free buffers of {} or more, and {}", text(more), short.advice())
+                    format!("free buffers of {} or more, and {}", format_bytes_up(more), short.advice())
                 }
                 _ => short.advice().into(),
             };
@@ -667,9 +667,15 @@ impl OutOfMemory {
             );
         }
         match beyond_any_policy(r, r.total_bytes) {
-            0 => format!("free buffers: the request takes {}, and {unreserved} are not reserved.", text(missing)),
+            0 => format!(
+                "free buffers: the request takes {}, and {unreserved} are not reserved.",
+                format_bytes_up(missing)
+            ),
             more => {
-                format!("free buffers of {} or more: caching cannot make more room than the device has.", text(more))
+                format!(
+                    "free buffers of {} or more: caching cannot make more room than the device has.",
+                    format_bytes_up(more)
+                )
             }
         }
     }

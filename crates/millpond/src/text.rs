@@ -13,17 +13,35 @@ const GIB: u64 = 1 << 30;
 /// number has two decimals, rounded to nearest. It is for people only, because the rounding loses bytes. Allocates one
 /// string.
 pub fn format_bytes(bytes: u64) -> String {
-    if bytes <= KIB {
-        return format!("{bytes} bytes");
+    match unit_of(bytes) {
+        None => format!("{bytes} bytes"),
+        Some((unit, name)) => format!("{:.2} {name}", bytes as f64 / unit as f64),
     }
-    let (unit, name) = if bytes <= MIB {
-        (KIB, "KiB")
+}
+
+/// Formats a byte count that something has to be raised or freed by: like [`format_bytes`], and rounded up, so that the
+/// printed amount is enough. Allocates one string.
+pub fn format_bytes_up(bytes: u64) -> String {
+    match unit_of(bytes) {
+        None => format!("{bytes} bytes"),
+        Some((unit, name)) => {
+            let hundredths = (u128::from(bytes) * 100).div_ceil(u128::from(unit));
+            format!("{}.{:02} {name}", hundredths / 100, hundredths % 100)
+        }
+    }
+}
+
+/// Returns the unit that a byte count is printed in, and its name; `None` for bytes.
+fn unit_of(bytes: u64) -> Option<(u64, &'static str)> {
+    if bytes <= KIB {
+        None
+    } else if bytes <= MIB {
+        Some((KIB, "KiB"))
     } else if bytes <= GIB {
-        (MIB, "MiB")
+        Some((MIB, "MiB"))
     } else {
-        (GIB, "GiB")
-    };
-    format!("{:.2} {name}", bytes as f64 / unit as f64)
+        Some((GIB, "GiB"))
+    }
 }
 
 /// Returns the text of an error and of its causes, separated by colons. Allocates one string for each.
@@ -81,5 +99,24 @@ mod tests {
         assert_eq!(format_bytes(10 * KIB + 5), "10.00 KiB");
         assert_eq!(format_bytes(10 * KIB + 6), "10.01 KiB");
         assert_eq!(format_bytes(2 * MIB - 1), "2.00 MiB");
+    }
+
+    #[test]
+    fn two_decimals_round_up_where_the_amount_has_to_be_enough() {
+        let cases = [
+            (0, "0 bytes"),
+            (KIB, "1024 bytes"),
+            (KIB + 1, "1.01 KiB"),
+            (1536, "1.50 KiB"),
+            (10 * KIB + 5, "10.01 KiB"),
+            (2 * MIB - 1, "2.00 MiB"),
+            (2 * MIB + 1, "2.01 MiB"),
+            (20 * MIB, "20.00 MiB"),
+            (GIB, "1024.00 MiB"),
+            (u64::MAX, "17179869184.00 GiB"),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(format_bytes_up(bytes), expected, "{bytes} bytes");
+        }
     }
 }

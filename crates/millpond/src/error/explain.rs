@@ -9,7 +9,7 @@ use millpond_core::stats::PinnedBy;
 use millpond_core::{FreeRange, Pin, Report};
 
 use crate::notes::groups::LiveGroup;
-use crate::text::format_bytes;
+use crate::text::{format_bytes, format_bytes_up};
 
 /// What is said where there is a history. The replay itself is not made here: it may take seconds, and its crate stands
 /// above this one.
@@ -99,7 +99,12 @@ impl fmt::Display for RemedyAction {
 
 impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (bytes, action) = (format_bytes(self.bytes), self.action);
+        let action = self.action;
+        let bytes = match action {
+            // As many bytes are enough, and fewer are not.
+            RemedyAction::RaiseLimit | RemedyAction::FreeBuffers => format_bytes_up(self.bytes),
+            _ => format_bytes(self.bytes),
+        };
         match self.action {
             RemedyAction::FreeBuffers => write!(f, "{bytes} or more by {action}"),
             _ if self.suffices => write!(f, "{bytes} by {action} (enough)"),

@@ -5,7 +5,7 @@ use std::fmt;
 use millpond_backend::StreamId;
 use millpond_core::PoolId;
 
-use crate::text::format_bytes;
+use crate::text::{format_bytes, format_bytes_up};
 
 /// Why a group was not paused, or a pool not added to it. Nothing was changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -117,7 +117,7 @@ impl fmt::Display for ResumeError {
             write!(f, " and {} by other processes", format_bytes(others))?;
         }
         let left = granted_bytes.unwrap_or_else(|| limit_bytes.unwrap_or(0).saturating_sub(*reserved_bytes));
-        let missing = format_bytes(needed_bytes.saturating_sub(left));
+        let missing = format_bytes_up(needed_bytes.saturating_sub(left));
         let raise = if granted_bytes.is_none() { format!("raise the limit by {missing}, ") } else { String::new() };
         write!(f, "; {raise}free {missing}, or pause another group. Then resume again")
     }

@@ -62,6 +62,45 @@ fn the_limit_has_to_be_raised_by_what_it_says_and_no_less() {
     }
 }
 
+/// Returns the bytes of an amount as it is printed.
+fn parsed(amount: &str) -> u64 {
+    let (number, unit) = amount.split_once(' ').unwrap();
+    let unit = match unit {
+        "bytes" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => MIB,
+        "GiB" => 1 << 30,
+        _ => panic!("no unit: {amount}"),
+    };
+    let (whole, hundredths) = number.split_once('.').unwrap_or((number, "0"));
+    let hundredths = whole.parse::<u64>().unwrap() * 100 + hundredths.parse::<u64>().unwrap();
+    hundredths * unit / 100
+}
+
+/// A program or a person that raises the limit by what is printed has raised it far enough.
+#[test]
+fn the_printed_amount_is_enough() {
+    let mut random = Random::new(5);
+    for round in 0..400 {
+        let conf = POLICIES[round % POLICIES.len()];
+        let (_, allocator) = open(Sim::builder(), conf);
+        let limit = random.between(3 * MIB, 200 * MIB);
+        allocator.set_limit(Some(limit));
+        let stream = allocator.create_stream().unwrap();
+        let _held = stream.allocate(random.below(limit)).ok();
+        let bytes = random.between(limit / 2, 3 * limit);
+        let Err(Error::OutOfMemory(error)) = stream.allocate(bytes) else { continue };
+        let said = advice(&error);
+        let (_, rest) = said.split_once("raise the limit by ").unwrap_or_else(|| panic!("{conf}: {error}"));
+        let printed = rest.split([',', ':']).next().unwrap();
+        let explained = error.explanation().to_string();
+        assert!(explained.contains(&format!("{printed} by raising the limit")), "{explained}");
+        allocator.set_limit(Some(limit + parsed(printed)));
+        let served = stream.allocate(bytes);
+        assert!(served.is_ok(), "{conf}: {bytes} at {limit}: {error}, then {served:?}");
+    }
+}
+
 /// A new page has 2 MiB at least, however small the device's own unit is.
 #[test]
 fn the_limit_is_raised_far_enough_for_whole_pages() {
