@@ -85,15 +85,17 @@ pub enum Error<E: BackendError> {
     },
     /// A buffer, stream or point of one allocator was given to another.
     #[error(
-        "the {what} belongs to the allocator of {belongs_to} and was given to that of {given_to}; give it to the \
-         allocator that it came from"
+        "the {what} belongs to the allocator of {belongs_to} and was given to {}; give it to the allocator that it \
+         came from",
+        other_allocator(belongs_to, given_to)
     )]
     WrongDevice {
         /// The kind of object that was given.
         what: &'static str,
-        /// The number and the name of the device of the allocator that it came from.
+        /// The number and the name of the device of the allocator that it came from, and the class of memory where
+        /// that alone differs.
         belongs_to: Box<str>,
-        /// The number and the name of the device of the allocator that it was given to.
+        /// The same of the allocator that it was given to.
         given_to: Box<str>,
     },
     /// A stream number that the device or the allocator does not have. Nothing was changed.
@@ -294,6 +296,11 @@ impl<E: BackendError> Error<E> {
             _ => None,
         }
     }
+}
+
+/// Returns how the allocator is called that a thing was given to.
+fn other_allocator(belongs_to: &str, given_to: &str) -> String {
+    if belongs_to == given_to { format!("another allocator of {given_to}") } else { format!("that of {given_to}") }
 }
 
 fn advice_if(lost: bool) -> &'static str {

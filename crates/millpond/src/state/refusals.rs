@@ -34,9 +34,18 @@ impl<B: Backend> State<B> {
     /// Returns the error for a thing of another allocator.
     #[cold]
     pub(crate) fn wrong_device(&self, what: &'static str, owner: &State<B>) -> Error<B::Error> {
-        let name =
-            |state: &State<B>| format!("device {} ({})", state.device, state.backend.caps().name).into_boxed_str();
-        Error::WrongDevice { what, belongs_to: name(owner), given_to: name(self) }
+        let name = |state: &State<B>, class: &str| {
+            format!("device {} ({}{class})", state.device, state.backend.caps().name).into_boxed_str()
+        };
+        let with_class = |state: &State<B>| {
+            let class = &state.backend.caps().class(state.class).name;
+            name(state, &format!(", class {class}"))
+        };
+        let (mut belongs_to, mut given_to) = (name(owner, ""), name(self, ""));
+        if belongs_to == given_to && owner.class != self.class {
+            (belongs_to, given_to) = (with_class(owner), with_class(self));
+        }
+        Error::WrongDevice { what, belongs_to, given_to }
     }
 
     /// Refuses a stream that the allocator does not have.
