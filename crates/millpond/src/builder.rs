@@ -193,8 +193,8 @@ impl<B: Backend> Builder<B> {
     ///
     /// # Errors
     ///
-    /// Returns an error for a malformed configuration, a setting outside its range, and settings that the device cannot
-    /// serve.
+    /// Returns an error for a malformed configuration, a setting outside its range, a class that the device does not
+    /// have, and settings that it cannot serve.
     pub fn build(self) -> Result<Allocator<B>, BuildError> {
         let mut coordinator = coordinator_for(self.backend.caps(), self.class, self.options?)?;
         if self.limit.is_some() {
@@ -248,6 +248,10 @@ fn warn_ignored(keys: &[&'static str]) {
 
 /// Creates the coordinator for a class of a device. Only the device's own memory comes in pages.
 pub(crate) fn coordinator_for(caps: &Caps, class: ClassId, options: Options) -> Result<Coordinator, BuildError> {
+    if usize::from(class.0) >= caps.classes.len() {
+        let classes = caps.classes.iter().map(|class| class.name.clone()).collect();
+        return Err(BuildError::UnknownClass { class, device: caps.name.clone(), classes });
+    }
     let pages = caps.pages.filter(|_| class == ClassId::DEVICE);
     let settings = options.resolve(pages.is_some());
     settings.validate().map_err(|source| BuildError::Setting { source })?;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use millpond_backend::{BackendError, Fault, Point, Shortage, StreamId, Tick};
+use millpond_backend::{BackendError, ClassId, Fault, Point, Shortage, StreamId, Tick};
 use millpond_core::settings::SettingError;
 use millpond_core::{NoRoom, Obstacle, PoolId, Report};
 
@@ -307,6 +307,11 @@ fn advice_if(lost: bool) -> &'static str {
     if lost { ": the device is lost, drop the allocator and start anew" } else { "" }
 }
 
+/// Returns names with their numbers before them.
+fn numbered(names: &[String]) -> String {
+    names.iter().enumerate().map(|(number, name)| format!("{number} {name}")).collect::<Vec<_>>().join(", ")
+}
+
 /// Why an allocator could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -334,6 +339,16 @@ pub enum BuildError {
         needs: &'static str,
         /// The device's name.
         device: String,
+    },
+    /// A number of a class of memory that the device does not have. The error names all of them.
+    #[error("the device {device} has no class {}: it has {}", class.0, numbered(classes))]
+    UnknownClass {
+        /// The number that was given.
+        class: ClassId,
+        /// The device's name.
+        device: String,
+        /// The names of the device's classes, by number.
+        classes: Vec<String>,
     },
     /// A setting outside its range.
     #[error("{source}")]

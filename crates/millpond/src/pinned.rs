@@ -88,17 +88,14 @@ impl<B: Backend + Clone> Allocator<B> {
     ///
     /// # Errors
     ///
-    /// The errors of [`pinned`](Self::pinned); [`Error::Unsupported`] also if the class is not of the kind
+    /// The errors of [`pinned`](Self::pinned); [`Error::Unsupported`] also if the device has no such class of the kind
     /// [`ClassKind::Host`], or if the settings need virtual memory, which host memory does not have; [`Error::Setting`]
     /// for a setting outside its range.
-    ///
-    /// # Panics
-    ///
-    /// If the device has no such class.
     pub fn pinned_with(&self, class: ClassId, settings: Settings) -> Result<Pinned<B>, Error<B::Error>> {
         let state = self.state();
         let backend = state.backend.clone();
-        if backend.caps().class(class).kind != ClassKind::Host || !backend.caps().host_memory {
+        let named = backend.caps().classes.get(usize::from(class.0));
+        if named.is_none_or(|class| class.kind != ClassKind::Host) || !backend.caps().host_memory {
             return Err(state.no_pinned());
         }
         settings.validate().map_err(|error| Error::Setting(Box::new(error)))?;

@@ -213,3 +213,17 @@ fn settings_without_an_effect_are_told() {
     assert!(anew.ignored().is_empty(), "settings replace what was given");
     assert!(Allocator::new(Sim::new()).ignored_settings().is_empty());
 }
+
+#[test]
+fn a_class_that_the_device_does_not_have_is_refused_with_those_that_it_has() {
+    let build = |class| Allocator::builder(Sim::new()).class(ClassId(class)).build();
+    assert!((0..2).all(|class| build(class).is_ok()));
+    for class in [2, 9, u16::MAX] {
+        let error = build(class).unwrap_err();
+        assert!(matches!(error, BuildError::UnknownClass { class: ClassId(named), .. } if named == class), "{error}");
+        let text = format!("the device simulated H200 has no class {class}: it has 0 device, 1 pinned");
+        assert_eq!(error.to_string(), text);
+        let pinned = Allocator::new(Sim::new()).pinned_with(ClassId(class), Settings::for_host());
+        assert!(matches!(pinned, Err(Error::Unsupported { .. })), "{class}");
+    }
+}
