@@ -317,18 +317,18 @@ fn numbered(names: &[String]) -> String {
 #[non_exhaustive]
 pub enum BuildError {
     /// The configuration is malformed.
-    #[error("{source}")]
+    #[error(transparent)]
     Conf {
         /// The problem and its position.
         source: ConfError,
     },
     /// The configuration in the environment is malformed.
-    #[error("in the environment variable {variable}: {source}")]
+    #[error("in the environment variable {variable}: {mistake}")]
     Environment {
         /// The name of the variable.
         variable: &'static str,
-        /// The problem and its position.
-        source: ConfError,
+        /// The problem and its position. The text has it, so it is not the [source](std::error::Error::source).
+        mistake: ConfError,
     },
     /// The settings need something that the device does not have.
     #[error("{setting} needs {needs}, which {device} does not have")]
@@ -351,7 +351,7 @@ pub enum BuildError {
         classes: Vec<String>,
     },
     /// A setting outside its range.
-    #[error("{source}")]
+    #[error(transparent)]
     Setting {
         /// The setting, its value, and the values that it may have.
         source: SettingError,

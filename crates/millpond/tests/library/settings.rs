@@ -2,7 +2,8 @@
 
 use millpond::backend::{Backend as _, ClassId};
 use millpond::settings::{Divisions, Growth, Policy, Segments, Settings, Ties};
-use millpond::{Allocator, BuildError, Error};
+use millpond::text::with_causes;
+use millpond::{Allocator, BuildError, ENVIRONMENT, Error};
 use millpond_sim::Sim;
 use millpond_trace::Random;
 
@@ -225,5 +226,20 @@ fn a_class_that_the_device_does_not_have_is_refused_with_those_that_it_has() {
         assert_eq!(error.to_string(), text);
         let pinned = Allocator::new(Sim::new()).pinned_with(ClassId(class), Settings::for_host());
         assert!(matches!(pinned, Err(Error::Unsupported { .. })), "{class}");
+    }
+}
+
+/// A chain of errors, as `anyhow` or `with_causes` prints it, has each text once.
+#[test]
+fn what_is_wrong_with_a_configuration_is_said_once() {
+    let builder = || Allocator::builder(Sim::new());
+    let errors = [
+        builder().conf("policy:page").build(),
+        builder().environment_of(|name| (name == ENVIRONMENT[0]).then(|| "policy:page".to_owned())).build(),
+        builder().settings(Settings { large_segment_bytes: 512, ..Settings::default() }).build(),
+    ];
+    for error in errors.map(Result::unwrap_err) {
+        assert_eq!(with_causes(&error), error.to_string());
+        assert!(error.to_string().len() > "in the environment variable MILLPOND_CONF: ".len(), "{error}");
     }
 }
