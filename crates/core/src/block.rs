@@ -179,6 +179,11 @@ impl Blocks {
         self.vacant = id;
     }
 
+    /// Returns the entry of an id that may be none of this table's.
+    pub(crate) fn get(&self, id: BlockId) -> Option<&Block> {
+        self.table.get(id.0 as usize)
+    }
+
     /// Returns a number that all ids are below.
     pub(crate) fn ids(&self) -> usize {
         self.table.len()

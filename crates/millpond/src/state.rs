@@ -376,10 +376,15 @@ impl<B: Backend> State<B> {
     }
 
     pub(crate) fn lane(&self, shard: ShardId) -> &Lane<B> {
-        match self.lanes.get(shard.0 as usize) {
+        match self.lane_if_any(shard) {
             Some(lane) => lane,
             None => panic!("{shard:?} of {} lanes", self.lanes.count()),
         }
+    }
+
+    /// Returns the lane of a shard that may be another allocator's.
+    pub(crate) fn lane_if_any(&self, shard: ShardId) -> Option<&Lane<B>> {
+        self.lanes.get(shard.0 as usize)
     }
 
     pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane<B>> {

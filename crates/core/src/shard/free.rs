@@ -86,7 +86,7 @@ impl Shard {
     ///
     /// # Panics
     ///
-    /// Panics if the block is not handed out, which is a double free inside the library.
+    /// Panics if the block is not handed out, which is a double free.
     #[inline(always)]
     pub fn free(&mut self, id: BlockId, tick: Tick, clock: u64) -> Freed {
         if self.swaps_out(id, tick, clock) { Freed::Done { unsettled: false } } else { self.free_anew(id, tick, clock) }
@@ -99,7 +99,7 @@ impl Shard {
         }
         self.swap.end();
         let block = &self.memory.blocks[id];
-        assert_eq!(block.state, State::Live, "block {} is freed and was not handed out", id.0);
+        assert!(block.state == State::Live, "block {} was freed before and is freed again", id.0);
         if block.used_elsewhere || self.memory.rules.reuse != Reuse::InOrder {
             return self.free_later(id, tick, clock);
         }

@@ -43,7 +43,7 @@ impl Shard {
     pub fn grow(&mut self, id: BlockId, to: &Want, clock: u64, usable: Tick) -> Grown {
         self.tidied();
         let block = &self.memory.blocks[id];
-        assert_eq!(block.state, State::Live, "block {} grows and was not handed out", id.0);
+        assert!(block.state == State::Live, "block {} grows after it was freed", id.0);
         let (by, side, requested) = (Requester { stream: block.user, usable }, block.side, block.requested);
         let missing = self.memory.missing_for(id, to.rounded);
         if missing == 0 {

@@ -236,9 +236,10 @@ impl Shard {
         Extent { slot, offset, bytes: size }
     }
 
-    /// Returns what [`extent`](Self::extent) does if the block is handed out, and `None` if it is not.
+    /// Returns what [`extent`](Self::extent) does if the block is handed out, and `None` if it is not, or if the shard
+    /// has no such block.
     pub fn live_extent(&self, block: BlockId) -> Option<Extent> {
-        (self.memory.blocks[block].state == State::Live).then(|| self.extent(block))
+        self.memory.blocks.get(block).filter(|entry| entry.state == State::Live).map(|_| self.extent(block))
     }
 
     /// Returns the length of a block in bytes.
@@ -268,7 +269,7 @@ impl Shard {
 
     fn uses_of(&mut self, block: BlockId) -> &mut Uses {
         let entry = &mut self.memory.blocks[block];
-        assert_eq!(entry.state, State::Live, "block {} is used after it was freed", block.0);
+        assert!(entry.state == State::Live, "block {} is used after it was freed", block.0);
         entry.used_elsewhere = true;
         self.uses.entry(block).or_default()
     }

@@ -9,6 +9,7 @@
 //! the only reason why [`Allocator::free_raw`] is `unsafe`. The other functions change nothing but the record of one
 //! block; a number that is not live makes them panic, find nothing, or describe a later block.
 
+use std::fmt;
 use std::mem::ManuallyDrop;
 use std::num::NonZeroU64;
 
@@ -22,7 +23,7 @@ use crate::error::Error;
 use crate::events::Event;
 use crate::frees::Held;
 use crate::notes::note::Out;
-use crate::state::{LaneRef, State};
+use crate::state::{Lane, LaneRef, State};
 use crate::stream::Stream;
 
 /// A [`Buffer`] as a number, which [`Buffer::into_raw`] returns. It is valid until [`Allocator::free_raw`], and only
@@ -31,7 +32,9 @@ use crate::stream::Stream;
 /// Dropping it has no effect: the block stays handed out. It does not keep its allocator alive: the allocator's memory
 /// is returned to the driver only after the number was freed, and the number can be freed only while the program has a
 /// handle of the allocator.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+///
+/// Its `Debug` shows the block that it names, as panics of a second free do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RawBuffer(NonZeroU64);
 
 /// The bit that has the side of the request.
@@ -79,6 +82,12 @@ impl RawBuffer {
     }
 }
 
+impl fmt::Debug for RawBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RawBuffer(block {} of lane {})", self.held().block.0, self.shard().0)
+    }
+}
+
 impl<B: Backend> Buffer<B> {
     /// Returns the buffer as a number, without freeing it. The block stays handed out until
     /// [`Allocator::free_raw`]. The number stands for the whole block: what is asked of it does not tell where in the
@@ -120,7 +129,7 @@ impl<B: Backend> Allocator<B> {
     pub unsafe fn free_raw(&self, raw: RawBuffer) {
         let (state, held) = (self.state(), raw.held());
         // The lane lives as long as the allocator, of which the caller has a handle.
-        let lane = LaneRef::new(state.lane(raw.shard()));
+        let lane = LaneRef::new(self.lane_of(raw));
         if held.block == EMPTY {
             drop(State::free_nothing(&lane));
             return;
@@ -148,7 +157,7 @@ impl<B: Backend> Allocator<B> {
         let (state, held) = (self.state(), raw.held());
         state.expect_own("stream", stream.lane().owner())?;
         if held.block != EMPTY {
-            let (lane, other) = (state.lane(raw.shard()), stream.id());
+            let (lane, other) = (self.lane_of(raw), stream.id());
             state.note_tick(other);
             lane.lock().use_on(held.block, other);
             if state.sinks.is_told() {
@@ -176,14 +185,14 @@ impl<B: Backend> Allocator<B> {
     /// If the number is not live and the allocator notices.
     #[track_caller]
     pub unsafe fn grow_raw(&self, raw: RawBuffer, bytes: u64) -> Result<(), Error<B::Error>> {
-        let (held, lane) = (raw.held(), LaneRef::new(self.state().lane(raw.shard())));
+        let (held, lane) = (raw.held(), LaneRef::new(self.lane_of(raw)));
         if held.block == EMPTY {
             return Err(Error::NoRoom { len: 0, bytes, why: NoRoom::Empty });
         }
-        let (extent, stream, requested) = {
-            let mut inner = lane.lock();
-            let shard = inner.shard.tidied();
-            (shard.extent(held.block), shard.user_of(held.block), shard.requested_of(held.block))
+        let extent = self.extent_of(raw);
+        let (stream, requested) = {
+            let inner = lane.lock();
+            (inner.shard.user_of(held.block), inner.shard.requested_of(held.block))
         };
         // It frees nothing: the number still names the block.
         let mut buffer = ManuallyDrop::new(Buffer::of_live(lane.clone(), held, extent, stream, requested));
@@ -206,7 +215,8 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Returns the address and the size of a buffer's block in bytes, as [`Buffer::address`] and [`Buffer::capacity`]
-    /// do; `None` for an empty buffer, and on devices without addresses. Takes the stream's lock briefly.
+    /// do; `None` for an empty buffer, on devices without addresses, and for a number of another allocator that names
+    /// nothing in this one. Takes the stream's lock briefly.
     ///
     /// Another thread may have freed the number: then this returns `None`, or the place of a later block that has the
     /// number now. Compare the address to find out.
@@ -215,15 +225,21 @@ impl<B: Backend> Allocator<B> {
         if held.block == EMPTY {
             return None;
         }
-        let mut lane = state.lane(raw.shard()).lock();
+        let mut lane = state.lane_if_any(raw.shard())?.lock();
         let Extent { slot, offset, bytes } = lane.shard.tidied().live_extent(held.block)?;
         let base = state.backend.address(lane.segment(slot))?;
         state.tell_address();
         Some((base + offset, bytes))
     }
 
+    fn lane_of(&self, raw: RawBuffer) -> &Lane<B> {
+        let lane = self.state().lane_if_any(raw.shard());
+        lane.unwrap_or_else(|| panic!("{raw:?} is another allocator's: give it to the one that it came from"))
+    }
+
     fn extent_of(&self, raw: RawBuffer) -> Extent {
-        self.state().lane(raw.shard()).lock().shard.tidied().extent(raw.held().block)
+        let extent = self.lane_of(raw).lock().shard.tidied().live_extent(raw.held().block);
+        extent.unwrap_or_else(|| panic!("{raw:?} was freed before, or is another allocator's"))
     }
 }
 
@@ -311,6 +327,50 @@ mod tests {
         assert!(twice.is_err(), "a use of a block that is free");
         assert_eq!([first, second].map(|raw| allocator.place_raw(raw)), [None, None]);
         assert_eq!(allocator.memory_allocated(), 0);
+    }
+
+    /// Returns the text of a panic.
+    fn panic_of(call: impl FnOnce()) -> String {
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).expect_err("a panic");
+        panic.downcast_ref::<String>().cloned().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_second_free_names_the_number() {
+        for (watched, expected) in [(false, "was freed before and is freed again"), (true, "was freed before, or is")] {
+            let allocator = Allocator::new(Sim::new());
+            let stream = allocator.create_stream().unwrap();
+            if watched {
+                allocator.set_sink(Count::default());
+            }
+            let _first = stream.allocate(512).unwrap();
+            let raw = stream.allocate(512).unwrap().into_raw();
+            let named = format!("block {}", raw.named().1.0);
+            assert!(format!("{raw:?}").contains(&named), "{raw:?}");
+            // SAFETY: the number comes from this allocator. The second free is noticed: nothing was granted in between.
+            let text = panic_of(|| unsafe {
+                allocator.free_raw(raw);
+                allocator.free_raw(raw);
+            });
+            assert!(text.contains(&named) && text.contains(expected) && !text.contains("left"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_of_another_allocator_has_no_place() {
+        let [full, empty, small] = [(); 3].map(|()| Allocator::new(Sim::new()));
+        let stream = full.create_stream().unwrap();
+        let held: Vec<_> = (0..3).map(|_| full.create_stream().unwrap().allocate(512).unwrap()).collect();
+        let raw = stream.allocate(512).unwrap().into_raw();
+        drop(small.create_stream().unwrap());
+        for other in [&empty, &small] {
+            assert_eq!(other.place_raw(raw), None);
+            let text = panic_of(|| assert_eq!(other.capacity_raw(raw), 0));
+            assert!(text.contains(&format!("{raw:?}")) && text.contains("another allocator's"), "{text}");
+        }
+        // SAFETY: the number comes from this allocator, and is freed once.
+        unsafe { full.free_raw(raw) };
+        drop(held);
     }
 
     #[test]
