@@ -174,6 +174,8 @@ pub struct RefusalData {
     pub at: usize,
     /// The requested bytes.
     pub requested: u64,
+    /// The bytes that the policy takes from the driver for it: a segment, or whole pages.
+    pub tried: u64,
     /// The stream of the request.
     pub stream: u32,
     /// The bytes that were reserved.
@@ -306,6 +308,7 @@ fn refusal_data(refusal: &Refusal, blocks: &[Block]) -> RefusalData {
     RefusalData {
         at: refusal.at,
         requested: report.requested_bytes,
+        tried: report.tried_bytes,
         stream: report.stream.0,
         reserved: report.reserved_bytes,
         limit: report.limit_bytes.unwrap_or(report.total_bytes),

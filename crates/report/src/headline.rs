@@ -172,7 +172,7 @@ impl Headline<'_> {
             return format!("{who} runs out of memory in pass {pass} of {}.", run.passes.len());
         };
         let (event, requested) = (count(refusal.at as u64 + 1), bytes(refusal.requested));
-        format!("{who} runs out of memory at event {event}: the program asks for {requested}{}.", reason(refusal))
+        format!("{who} runs out of memory at event {event}: the program asks for {requested}{}.", reason(refusal, run, settings))
     }
 
     /// Returns what to set for a policy that fits: PyTorch's own variable where that is enough.
@@ -207,8 +207,8 @@ fn beyond(run: &Run, is_first: bool) -> String {
     }
 }
 
-fn reason(refusal: &RefusalData) -> String {
-    let &RefusalData { requested, free, limit, reserved, hole, .. } = refusal;
+fn reason(refusal: &RefusalData, run: &Run, settings: &Settings) -> String {
+    let &RefusalData { requested, tried, free, limit, reserved, hole, .. } = refusal;
     let room = limit.saturating_sub(reserved);
     let largest = hole.map_or(0, |(_, bytes)| bytes);
     match () {
@@ -227,6 +227,12 @@ fn reason(refusal: &RefusalData) -> String {
             )
         }
         () if free >= requested => format!(" while {} are reserved and free in pieces too small", bytes(free)),
+        // The request would fit, and what the policy takes from the driver for it does not.
+        () if room >= requested => {
+            let kind = if is_plain(&settings.policy) { "a segment of " } else { "" };
+            let (policy, tried) = (&run.policy, bytes(tried));
+            format!(", for which `{policy}` needs {kind}{tried}, and {} more may be reserved", bytes(room))
+        }
         () => {
             format!(" while {} are reserved and free in pieces, and {} more may be reserved", bytes(free), bytes(room))
         }
@@ -285,6 +291,7 @@ mod tests {
         Some(RefusalData {
             at: 1233,
             requested: 40 * MIB,
+            tried: 40 * MIB,
             stream: 0,
             reserved: 128 * MIB,
             limit: 128 * MIB,
@@ -369,6 +376,29 @@ mod tests {
         let saves = "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` fits, with 120 MiB reserved; Millpond's \
                      `policy:paged` takes 104 MiB.";
         assert_eq!(classic_refuses(&far, &[]), format!("{first} {saves}"));
+    }
+
+    /// Nothing is reserved that could be free in pieces: the segment is what does not fit.
+    #[test]
+    fn a_segment_that_is_larger_than_the_limit_is_named() {
+        let refusal = refused(0).map(|refusal| RefusalData {
+            requested: 2 * MIB,
+            tried: 20 * MIB,
+            reserved: 0,
+            limit: 10 * MIB,
+            hole: None,
+            usable: None,
+            ..refusal
+        });
+        let text = |policy: Policy| {
+            let runs = [(policy, run(policy, 0, refusal.clone()))];
+            text(&runs, None, &[])
+        };
+        let classic = text(CLASSIC);
+        let end = "for 2.00 MiB, for which `classic` needs a segment of 20.0 MiB, and 10.0 MiB more may be reserved.";
+        assert!(classic.contains(end), "{classic}");
+        let expandable = text(EXPANDABLE);
+        assert!(expandable.contains("for which `expandable` needs 20.0 MiB, and 10.0 MiB more"), "{expandable}");
     }
 
     #[test]
