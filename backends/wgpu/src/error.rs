@@ -33,7 +33,7 @@ pub enum WgpuError {
         /// The adapter's name.
         adapter: String,
         /// wgpu's reason.
-        source: wgpu::RequestDeviceError,
+        r#source: wgpu::RequestDeviceError,
     },
     /// The driver has too little memory left.
     #[error("out of memory: the driver refused {asked} bytes to {call}; release segments first")]
@@ -52,7 +52,7 @@ pub enum WgpuError {
         /// The call.
         call: &'static str,
         /// Its own error.
-        source: Box<millpond_vulkan::VulkanError>,
+        r#source: Box<millpond_vulkan::VulkanError>,
     },
     /// The adapter cannot serve segments of the Vulkan backend.
     #[cfg(feature = "vulkan-segments")]
@@ -83,7 +83,7 @@ pub enum WgpuError {
         /// The call.
         call: &'static str,
         /// wgpu's own report.
-        source: Box<wgpu::Error>,
+        r#source: Box<wgpu::Error>,
     },
     /// A buffer could not be mapped for the host.
     #[error("{call}: the buffer could not be mapped: {reason}")]

@@ -107,7 +107,7 @@ impl<B: Backend> Builder<B> {
     pub fn environment_of(self, look_up: impl Fn(&str) -> Option<String>) -> Self {
         let found = ENVIRONMENT.into_iter().find_map(|variable| Some((variable, look_up(variable)?)));
         match found {
-            Some((variable, text)) => self.parse(&text, |mistake| BuildError::Environment { variable, mistake }),
+            Some((variable, text)) => self.parse(&text, |source| BuildError::Environment { variable, source }),
             None => self,
         }
     }

@@ -7,7 +7,7 @@ use millpond_core::settings::SettingError;
 use millpond_core::{NoRoom, Obstacle, PoolId, Report};
 
 use crate::conf::ConfError;
-use crate::text::{format_bytes, format_bytes_up};
+use crate::text::{format_bytes, format_bytes_up, with_causes};
 
 pub(crate) mod explain;
 pub(crate) mod short;
@@ -242,14 +242,15 @@ pub enum Error<E: BackendError> {
         requested: u64,
     },
     /// The driver failed. The request had no effect.
-    #[error("the driver failed in `{call}`{}", advice_if(*lost))]
+    #[error("the driver failed in `{call}`: {}{}", with_causes(source), advice_if(*lost))]
     Driver {
         /// The name of the backend's call.
         call: &'static str,
         /// Whether the device is lost.
         lost: bool,
-        /// The driver's own error.
-        source: E,
+        /// The driver's own error, which [`Error::driver`] returns. The text has its text and those of its causes, so
+        /// it is not the [source](std::error::Error::source).
+        r#source: E,
     },
 }
 
@@ -304,7 +305,7 @@ fn other_allocator(belongs_to: &str, given_to: &str) -> String {
 }
 
 fn advice_if(lost: bool) -> &'static str {
-    if lost { ": the device is lost, drop the allocator and start anew" } else { "" }
+    if lost { "; drop the allocator and start anew" } else { "" }
 }
 
 /// Returns names with their numbers before them.
@@ -323,12 +324,12 @@ pub enum BuildError {
         source: ConfError,
     },
     /// The configuration in the environment is malformed.
-    #[error("in the environment variable {variable}: {mistake}")]
+    #[error("in the environment variable {variable}: {source}")]
     Environment {
         /// The name of the variable.
         variable: &'static str,
         /// The problem and its position. The text has it, so it is not the [source](std::error::Error::source).
-        mistake: ConfError,
+        r#source: ConfError,
     },
     /// The settings need something that the device does not have.
     #[error("{setting} needs {needs}, which {device} does not have")]

@@ -172,7 +172,10 @@ impl Headline<'_> {
             return format!("{who} runs out of memory in pass {pass} of {}.", run.passes.len());
         };
         let (event, requested) = (count(refusal.at as u64 + 1), bytes(refusal.requested));
-        format!("{who} runs out of memory at event {event}: the program asks for {requested}{}.", reason(refusal, run, settings))
+        format!(
+            "{who} runs out of memory at event {event}: the program asks for {requested}{}.",
+            reason(refusal, run, settings)
+        )
     }
 
     /// Returns what to set for a policy that fits: PyTorch's own variable where that is enough.

@@ -1,6 +1,7 @@
 //! Submitting streams, waiting for them, and waits of one stream for another.
 
 use millpond::backend::{Backend, Closing, Point, Tick};
+use millpond::text::with_causes;
 use millpond::{Allocator, Error, ErrorKind, Stream};
 use millpond_sim::{CallKind, Completion, Sim, SimBuilder, SimError};
 
@@ -102,6 +103,16 @@ fn streams_that_wait_for_each_other_end_in_an_error() {
     sim.busy(stream.id());
     let error = stream.synchronize().unwrap_err();
     assert!(matches!(error, Error::NotReached { reached: Tick::ZERO, .. }), "{error}");
+}
+
+/// What to do about a failure is in the driver's own text, so the error has it.
+#[test]
+fn a_failed_call_is_told_in_the_drivers_words_and_once() {
+    let (sim, stream, _) = pair(Sim::builder());
+    sim.kill();
+    let error = stream.submit().unwrap_err();
+    let text = format!("the driver failed in `submit`: {}; drop the allocator and start anew", SimError::Lost);
+    assert_eq!((error.to_string(), with_causes(&error)), (text.clone(), text));
 }
 
 #[test]
