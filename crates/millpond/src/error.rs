@@ -142,8 +142,9 @@ pub enum Error<E: BackendError> {
         /// The reason.
         why: Box<Obstacle>,
     },
-    /// A request of a group that is paused, or is being paused or resumed. Nothing was changed.
-    #[error("the group {group:?} is paused: resume it before anything is allocated, captured or restored in it")]
+    /// A request of a group that is paused, or is being paused or resumed, or a transfer to or from its buffers.
+    /// Nothing was changed.
+    #[error("the group {group:?} is paused: resume it before anything is allocated, moved, captured or restored in it")]
     Paused {
         /// The name of the group.
         group: Box<str>,

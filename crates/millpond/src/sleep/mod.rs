@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc as StdArc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use millpond_backend::{Backend, StreamId};
 use millpond_core::{GroupBytes, GroupExtent, GroupId, GroupState, Member, PoolId, ShardId};
@@ -42,8 +43,8 @@ pub enum Keep {
 /// Groups need the policy `paged`, and so a device with virtual memory: CUDA, Vulkan with sparse binding, the simulated
 /// device. They are known by name, and exist as long as their allocator. Dropping a `Group` changes nothing.
 ///
-/// While a group is paused, its buffers may be dropped, which calls no driver. They must not be used, and nothing can
-/// be allocated in the group ([`Error::Paused`]).
+/// While a group is paused, its buffers may be dropped, which calls no driver. They must not be used: nothing can be
+/// allocated in the group, and no transfer to or from its buffers is accepted ([`Error::Paused`]).
 ///
 /// ```
 /// use millpond::{Allocator, Keep};
@@ -90,7 +91,11 @@ pub struct GroupStats {
 
 /// The groups of an allocator, by name.
 #[derive(Default)]
-pub(crate) struct Groups(Mutex<BTreeMap<Box<str>, StdArc<Entry>>>);
+pub(crate) struct Groups {
+    by_name: Mutex<BTreeMap<Box<str>, StdArc<Entry>>>,
+    /// Whether there was ever a group, for those who need not lock anything where there is none.
+    any: AtomicBool,
+}
 
 /// A group as its allocator knows it.
 struct Entry {
@@ -121,7 +126,7 @@ struct Contents {
 
 impl Groups {
     fn find(&self, id: GroupId) -> Option<StdArc<Entry>> {
-        self.0.lock().values().find(|entry| entry.id == id).cloned()
+        self.by_name.lock().values().find(|entry| entry.id == id).cloned()
     }
 }
 
@@ -136,7 +141,7 @@ impl<B: Backend> Allocator<B> {
     pub fn group(&self, name: &str) -> Result<Group<B>, Error<B::Error>> {
         let state = self.state();
         state.expect_streams()?;
-        let mut groups = state.groups.0.lock();
+        let mut groups = state.groups.by_name.lock();
         let entry = match groups.get(name) {
             Some(entry) => StdArc::clone(entry),
             None => {
@@ -145,6 +150,7 @@ impl<B: Backend> Allocator<B> {
                 let pool = Mutex::new(PoolId::DEFAULT);
                 let entry = StdArc::new(Entry { id, name: name.clone(), pool, sleep: Mutex::default() });
                 groups.insert(name, StdArc::clone(&entry));
+                state.groups.any.store(true, Ordering::Relaxed);
                 entry
             }
         };
@@ -155,7 +161,7 @@ impl<B: Backend> Allocator<B> {
 
     /// Returns the names of all groups, in order.
     pub fn group_names(&self) -> Vec<Box<str>> {
-        self.state().groups.0.lock().keys().cloned().collect()
+        self.state().groups.by_name.lock().keys().cloned().collect()
     }
 
     /// Returns a reference to the group's own pool, which is created anew if nothing was left of it.
@@ -192,6 +198,12 @@ impl<B: Backend> State<B> {
     pub(crate) fn expect_running_at(&self, shard: ShardId) -> Result<(), Error<B::Error>> {
         let closed = self.coordinator.lock().closed_group_at(shard);
         closed.map_or(Ok(()), |group| Err(self.paused(group)))
+    }
+
+    /// Refuses to move bytes of a shard whose group is paused, as they have no memory. Where there are no groups, it
+    /// costs a load.
+    pub(crate) fn expect_memory_at(&self, shard: ShardId) -> Result<(), Error<B::Error>> {
+        if self.groups.any.load(Ordering::Relaxed) { self.expect_running_at(shard) } else { Ok(()) }
     }
 
     /// Refuses to change a pool whose group is paused.

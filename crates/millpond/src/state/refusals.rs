@@ -74,6 +74,11 @@ impl<B: Backend> State<B> {
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "as where there are groups")]
+    pub(crate) fn expect_memory_at(&self, _: millpond_core::ShardId) -> Result<(), Error<B::Error>> {
+        Ok(())
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "as where there are groups")]
     pub(crate) fn expect_running(&self, _: millpond_core::PoolId) -> Result<(), Error<B::Error>> {
         Ok(())
     }

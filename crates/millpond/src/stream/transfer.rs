@@ -30,8 +30,8 @@ impl<B: Backend> Stream<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongDevice`] for another allocator's buffer, [`Error::OutOfRange`], [`Error::Unsupported`] on a device
-    /// that cannot move bytes, and [`Error::Driver`].
+    /// [`Error::WrongDevice`] for another allocator's buffer, [`Error::OutOfRange`], [`Error::Paused`] for a buffer of
+    /// a paused group, [`Error::Unsupported`] on a device that cannot move bytes, and [`Error::Driver`].
     pub fn fill(&self, buffer: &Buffer<B>, offset: u64, bytes: u64, value: u8) -> Result<(), Error<B::Error>> {
         let device = self.mover()?;
         let Some((segment, at)) = self.place(buffer, offset, bytes)? else { return Ok(()) };
@@ -143,6 +143,7 @@ fn inside<B: Backend>(buffer: &Buffer<B>, offset: u64, bytes: u64) -> Result<Pla
     if bytes == 0 {
         return Ok(None);
     }
+    buffer.lane().owner().expect_memory_at(buffer.lane().shard)?;
     Ok(buffer.segment().map(|segment| (segment, buffer.offset() + offset)))
 }
 

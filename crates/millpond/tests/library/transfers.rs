@@ -2,7 +2,7 @@
 
 use millpond::backend::ClassId;
 use millpond::settings::{Policy, Segments};
-use millpond::{Allocator, Error, Stream};
+use millpond::{Allocator, Error, Keep, Stream};
 use millpond_sim::{Completion, Misuse, Sim, SimError};
 
 fn stream_on(sim: Sim) -> Stream<Sim> {
@@ -93,6 +93,36 @@ fn no_bytes_are_moved_without_a_call_of_the_driver() {
     assert_eq!(sim.calls().transfer, before + 1);
     let error = stream.fill(&empty, 0, 1, 1).unwrap_err();
     assert!(matches!(error, Error::OutOfRange { offset: 0, bytes: 1, len: 0 }), "{error}");
+}
+
+/// Memory that went back to the driver has no bytes: the driver is not asked for them.
+#[test]
+fn a_buffer_of_a_paused_group_is_refused() {
+    let allocator = Allocator::new(Sim::new());
+    let stream = allocator.create_stream().unwrap();
+    let group = allocator.group("kv").unwrap();
+    let (ours, kept) = (group.stream(stream.id()).unwrap().allocate(64).unwrap(), stream.allocate(64).unwrap());
+    let pinned = allocator.pinned().unwrap().allocate(64).unwrap();
+    let each = || {
+        [
+            stream.fill(&ours, 0, 8, 1),
+            stream.upload(&ours, 0, &[1]),
+            stream.download(&ours, 0, &mut [1]),
+            stream.copy((&ours, 0), (&kept, 0), 8),
+            stream.copy((&kept, 0), (&ours, 0), 8),
+            stream.upload_pinned((&pinned, 0), (&ours, 0), 8),
+            stream.fill(&kept, 0, 8, 1),
+        ]
+    };
+    assert!(each().iter().all(Result::is_ok));
+    group.pause(Keep::Discard).unwrap();
+    let [inside @ .., outside] = each();
+    for answer in inside {
+        assert!(matches!(&answer, Err(Error::Paused { group }) if &**group == "kv"), "{answer:?}");
+    }
+    assert!(outside.is_ok());
+    group.resume().unwrap();
+    assert!(each().iter().all(Result::is_ok));
 }
 
 #[test]
