@@ -75,8 +75,11 @@ impl<B: Backend> Stream<B> {
             return self.allocate(bytes);
         }
         let site = Location::caller();
-        let mut buffer = self.allocate_at_site(bytes.saturating_add(padding), site).map_err(|error| {
-            if let Error::TooLarge { .. } = error { Error::TooLarge { requested: bytes } } else { error }
+        let allocated = self.allocate_at_site(bytes.saturating_add(padding), site);
+        let mut buffer = allocated.map_err(|error| match error {
+            Error::TooLarge { .. } => Error::TooLarge { requested: bytes },
+            Error::OutOfMemory(refused) => Error::OutOfMemory(Box::new(refused.aligned(bytes, alignment))),
+            error => error,
         })?;
         buffer.begin_at(start, bytes);
         Ok(buffer)

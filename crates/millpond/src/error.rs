@@ -387,6 +387,8 @@ pub struct OutOfMemory {
     explanation: Explanation,
     /// What the driver is short of, if it has said so and it is not memory.
     short: Option<Short>,
+    /// The bytes and the alignment that were asked for, where the request is longer for the alignment.
+    aligned: Option<(u64, u64)>,
 }
 
 impl OutOfMemory {
@@ -398,7 +400,13 @@ impl OutOfMemory {
         explanation: Option<Explanation>,
     ) -> Self {
         let explanation = explanation.unwrap_or_else(|| Explanation::of(&report, facts));
-        Self { device, class, facts, report, explanation, short }
+        Self { device, class, facts, report, explanation, short, aligned: None }
+    }
+
+    /// Has the text name these bytes and this alignment, in bytes, instead of the longer request.
+    pub(crate) fn aligned(mut self, bytes: u64, alignment: u64) -> Self {
+        self.aligned = Some((bytes, alignment));
+        self
     }
 
     /// Returns what there was too little of at the driver's last refusal. It is [`Shortage::Memory`] also where the
@@ -433,7 +441,7 @@ impl fmt::Display for OutOfMemory {
              capacity of {}. ",
             self.device,
             format_bytes(r.tried_bytes),
-            format_bytes(r.requested_bytes),
+            self.asked(),
             r.stream,
             format_bytes(r.total_bytes),
         )?;
@@ -458,6 +466,14 @@ impl fmt::Display for OutOfMemory {
 }
 
 impl OutOfMemory {
+    /// Returns what the program asked for.
+    fn asked(&self) -> String {
+        match self.aligned {
+            Some((bytes, to)) => format!("{} at a multiple of {}", format_bytes(bytes), format_bytes(to)),
+            None => format_bytes(self.report.requested_bytes),
+        }
+    }
+
     /// Prints which stream the free memory belongs to, what pins it, and what would free it.
     fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.report;

@@ -123,3 +123,17 @@ fn a_history_shows_the_longer_request() {
     let padded = 1000 + 4096 - 512;
     assert_eq!(told, [("alloc", 0, padded), ("free_requested", 0, padded), ("free_completed", 0, padded)]);
 }
+
+/// The program asked for 100 bytes, and the rest is for the alignment.
+#[test]
+fn a_refusal_names_the_bytes_and_the_alignment() {
+    for conf in CONFS {
+        let (allocator, stream) = opened(conf);
+        allocator.set_limit(Some(32 * MIB));
+        let error = stream.allocate_aligned(100, 64 * MIB).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("for a request of 100 bytes at a multiple of 64.00 MiB on stream"), "{conf}: {text}");
+        let padded = error.out_of_memory().unwrap().report().requested_bytes;
+        assert!((64 * MIB - 512..=64 * MIB).contains(&padded), "{conf}: {padded}");
+    }
+}
