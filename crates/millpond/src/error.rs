@@ -197,8 +197,9 @@ pub enum Error<E: BackendError> {
     },
     /// A buffer that cannot grow at its place. Nothing has changed.
     #[error(
-        "a buffer of {len} bytes cannot grow by {bytes}: {why}; reserve a capacity for it with `allocate_growable` \
-         (in C `millpond_alloc_growable`), or allocate a longer one and copy"
+        "a buffer of {len} bytes cannot grow by {bytes}: {why}; reserve {} or more for it at the start, with \
+         `allocate_growable` (in C `millpond_alloc_growable`), or allocate a longer one and copy",
+        format_bytes_up(len.saturating_add(*bytes))
     )]
     NoRoom {
         /// The requested size of the buffer, in bytes.

@@ -59,6 +59,7 @@ fn a_cache_of_a_gibibyte_grows_in_steps_that_cost_the_same() {
         allocator.check();
         let full = cache.grow(1).unwrap_err();
         assert_eq!(full.kind(), ErrorKind::NoRoom, "{full}");
+        assert!(full.to_string().contains("; reserve 1.01 GiB or more for it at the start, with"), "{full}");
         drop(cache);
         allocator.empty_cache().unwrap();
         assert_eq!((allocator.memory_reserved(), sim.held_bytes()), (0, 0), "{conf}");
