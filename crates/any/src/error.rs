@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use millpond::conf::ConfError;
+use millpond::text::with_causes;
 use millpond::typed::ViewError;
 use millpond::{BuildError, Error, ErrorKind, OutOfMemory};
 use millpond_backend::{BackendError, Fault, Shortage};
@@ -11,7 +12,9 @@ use millpond_backend::{BackendError, Fault, Shortage};
 use crate::macros::on;
 
 /// Any error of this crate. Errors of the typed types are passed on in full.
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` prints the text with its causes, so that a `main` that returns the error says what to do.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum AnyError {
     /// An error of an allocator, a stream or a buffer.
@@ -50,6 +53,12 @@ pub enum AnyError {
         /// The backends that were tried, and the reasons.
         passed_over: Vec<PassedOver>,
     },
+}
+
+impl fmt::Debug for AnyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&with_causes(self))
+    }
 }
 
 /// A backend that was tried and gave no device.

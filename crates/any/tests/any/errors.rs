@@ -103,3 +103,17 @@ fn errors_can_be_sent_and_boxed() {
     is_error::<AnyError>();
     is_error::<DriverError>();
 }
+
+/// That is what a `main` prints that returns the error.
+#[test]
+fn the_debug_form_is_the_text_with_its_causes() {
+    let mistake = millpond_any::open("sim", "policy:page").expect_err("a mistake");
+    let text = mistake.to_string();
+    assert!(text.contains("at byte 7"), "{text}");
+    assert_eq!(format!("{mistake:?}"), text);
+    let (sim, _, [stream, _]) = two_streams();
+    sim.kill();
+    let lost = AnyError::from(stream.submit().unwrap_err());
+    assert_eq!(format!("{lost:?}"), lost.to_string());
+    assert!(lost.to_string().starts_with("the driver failed in `submit`: the device is lost"), "{lost}");
+}
