@@ -21,7 +21,8 @@ build() {
     : "${CUDA_HOME:?set it to a folder with bin/nvcc; scripts/candle.sh toolkit FOLDER makes one}"
     export PATH="$CUDA_HOME/bin:$PATH" LIBRARY_PATH="$CUDA_HOME/lib64${LIBRARY_PATH:+:$LIBRARY_PATH}"
     engines/candle/patch.sh
-    cargo build --locked --release --manifest-path "$manifest" --features candle --bin millpond-candle --example cost
+    cargo build --locked --release --manifest-path "$manifest" --features candle --bin millpond-candle --example cost \
+        --example scratch
 }
 
 # Burn's kernels are compiled where it runs, by the toolkit there. Its version decides what CubeCL asks of it.
@@ -83,6 +84,7 @@ case "${1:-}" in
         cp "$CARGO_TARGET_DIR/release/examples/cost" engines/candle/run.sh "$folder"
         # The kernels compress to a fifth.
         gzip -9 -c "$CARGO_TARGET_DIR/release/millpond-candle" >"$folder/millpond-candle.gz"
+        gzip -9 -c "$CARGO_TARGET_DIR/release/examples/scratch" >"$folder/scratch.gz"
         du -sh "$folder"
         ;;
     burn)
