@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let trace = Recorder::finish(&allocator).ok_or("the recording was on")?;
 
-    let file = std::env::temp_dir().join(format!("millpond-example-{}.trace.gz", std::process::id()));
+    let file = std::env::temp_dir().join("millpond-example.trace.gz");
     trace.write(&file)?;
     println!("recorded {} events on {} streams", trace.events.len(), trace.streams);
     println!("  {} bytes in {}", std::fs::metadata(&file)?.len(), file.display());
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             result.driver.time.as_micros()
         );
     }
-    std::fs::remove_file(&file)?;
+    println!("\nreplay the file with: millpond replay {} --compare", file.display());
     Ok(())
 }
 

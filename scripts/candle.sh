@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Engines on cudarc on Millpond: candle (docs/how-to/candle.md), and Burn on CUDA (docs/how-to/burn.md).
+# Runs engines that use cudarc on Millpond's memory: candle (docs/how-to/candle.md) and Burn (docs/how-to/burn.md).
 #   scripts/candle.sh [ARGUMENT...]    answers prompts with candle's own memory and with Millpond's, and prints what
 #                                      each took; arguments go to engines/candle (--size 8b, --rounds N, --rows NAME)
 #   scripts/candle.sh test             tests the hook in cudarc and the adapter on the simulated driver; needs no nvcc
@@ -9,7 +9,8 @@
 #   scripts/candle.sh toolkit FOLDER   what of CUDA's toolkit the build needs, from Python's wheels, for CUDA_HOME
 #   scripts/candle.sh carry FOLDER     builds into FOLDER what a machine with a GPU needs; there, FOLDER/run.sh
 #   scripts/candle.sh carry-burn FOLDER     the same for Burn
-# `toolkit`, `carry` and the first need nvcc, in CUDA_HOME/bin. CUDA_COMPUTE_CAP is the GPU's, such as 90 for an H200.
+# `carry` and the first need nvcc, in CUDA_HOME/bin; `toolkit` fetches one with pip, and needs cc and patch.
+# CUDA_COMPUTE_CAP is the GPU's, such as 90 for an H200.
 # It builds in target/candle, with a Cargo.lock of its own: candle and Burn take two cores 20 minutes each.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -100,7 +101,7 @@ case "${1:-}" in
         du -sh "$folder"
         ;;
     -h | --help)
-        sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+        sed -n '2,15s/^# \{0,1\}//p' scripts/candle.sh
         ;;
     *)
         build

@@ -36,7 +36,7 @@ case "${1:-}" in
         du -sh "$folder"
         ;;
     -h | --help)
-        sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+        sed -n '2,9s/^# \{0,1\}//p' scripts/engine.sh
         ;;
     *)
         lavapipe

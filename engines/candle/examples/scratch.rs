@@ -1,7 +1,8 @@
 //! What a candle program can have from Millpond without the patch of cudarc: the memory that its own operations need
 //! besides their results. Nothing is installed here, so tensors are candle's, as they would be without the patch.
 //!
-//! Run it with `cargo run --release --features candle --example scratch` on a machine with a GPU and NVRTC.
+//! This workspace names the patched cudarc, so run `./patch.sh` once. Then, on a machine with a GPU, nvcc and NVRTC:
+//! `cargo run --release --features candle --example scratch`.
 
 #![allow(unsafe_code)] // Launches, and memory that kernels write first.
 

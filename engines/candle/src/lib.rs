@@ -27,7 +27,7 @@
 //! A slice is allocated and freed in the order of its stream, as with `cuMemAllocAsync`. Memory that is freed on
 //! another stream than its own waits for both.
 //!
-//! It refuses to know candle: the program that compares is the only code here that names it.
+//! The library does not depend on candle. Only the programs that compare do.
 
 mod hook;
 

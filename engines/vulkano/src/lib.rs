@@ -4,7 +4,7 @@
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let (device, queue): (std::sync::Arc<vulkano::device::Device>, std::sync::Arc<vulkano::device::Queue>) = todo!();
-//! // SAFETY: nothing else frees or maps the memory of this allocator.
+//! // SAFETY: only vulkano's images and buffers use the memory.
 //! let memory = unsafe { millpond_vulkano::MillpondMemory::new(&queue) }?;
 //! // let image = Image::new(memory.clone(), ImageCreateInfo { .. }, AllocationCreateInfo::default())?;
 //! println!("{}", memory.allocator().memory_summary(true));
@@ -39,7 +39,10 @@ pub use memory::MillpondMemory;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NewError {
-    /// vulkano's device lacks something that Millpond's backend needs, such as timeline semaphores.
+    /// vulkano's device was created without features that Millpond's backend needs.
+    #[error("create vulkano's device with the features `timeline_semaphore` and `synchronization2`")]
+    Features,
+    /// vulkano's device lacks something that Millpond's backend needs.
     #[error(transparent)]
     Device(#[from] VulkanError),
     /// The allocator cannot be made, for example because the device has no memory that images may be bound to.

@@ -48,12 +48,15 @@ impl MillpondMemory {
     ///
     /// # Safety
     ///
-    /// vulkano's device was created with the features `timeline_semaphore` and `synchronization2`, and its library is
-    /// the system's, which [`VulkanLibrary::new`](vulkano::VulkanLibrary::new) loads. The program uses memory from
-    /// here only through the images and buffers that vulkano binds to it: it neither maps the [`DeviceMemory`] nor
-    /// keeps its `Arc`.
+    /// vulkano's library is the system's, which [`VulkanLibrary::new`](vulkano::VulkanLibrary::new) loads. The program
+    /// uses memory from here only through the images and buffers that vulkano binds to it: it neither maps the
+    /// [`DeviceMemory`] nor keeps its `Arc`.
     pub unsafe fn new(queue: &Arc<Queue>) -> Result<Arc<MillpondMemory>, NewError> {
         let device = queue.device();
+        let features = device.enabled_features();
+        if !(features.timeline_semaphore && features.synchronization2) {
+            return Err(NewError::Features);
+        }
         // SAFETY: loading the system's Vulkan library again runs no code that it has not run before.
         let entry = unsafe { ash::Entry::load() }?;
         // SAFETY: the instance is alive, as the device holds it, and of this library, as the caller promises.
@@ -77,8 +80,8 @@ impl MillpondMemory {
             entry,
             instance,
         };
-        // SAFETY: the handles belong together, `keep` keeps them alive, the caller promises the features, and vulkano
-        // uses the queue under the lock that is passed.
+        // SAFETY: the handles belong together, `keep` keeps them alive, the features are on, and vulkano uses the queue
+        // under the lock that is passed.
         let vulkan = unsafe { Vulkan::adopt(adopted) }?;
         let allocator = Allocator::builder(vulkan).class(Vulkan::IMAGE).build()?;
         let stream = allocator.create_stream()?;

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use millpond_vulkano::MillpondMemory;
+use millpond_vulkano::{MillpondMemory, NewError};
 use vulkano::buffer::{Buffer, BufferCreateInfo, BufferUsage, Subbuffer};
 use vulkano::command_buffer::allocator::StandardCommandBufferAllocator;
 use vulkano::command_buffer::{
@@ -27,7 +27,7 @@ const BYTES: usize = (SIDE * SIDE * 4) as usize;
 type Objections = Arc<Mutex<Vec<String>>>;
 
 /// Opens a device, with the validation layer where it is installed.
-fn open(objections: &Objections) -> Result<Option<Arc<Queue>>> {
+fn open(objections: &Objections, synchronization2: bool) -> Result<Option<Arc<Queue>>> {
     let Ok(library) = VulkanLibrary::new() else { return Ok(None) };
     let layer = "VK_LAYER_KHRONOS_validation";
     let is_there = library.layer_properties()?.any(|found| found.name() == layer);
@@ -44,11 +44,7 @@ fn open(objections: &Objections) -> Result<Option<Arc<Queue>>> {
     let queue_family_index = family.ok_or("no queue draws")? as u32;
     let info = DeviceCreateInfo {
         queue_create_infos: vec![QueueCreateInfo { queue_family_index, ..QueueCreateInfo::default() }],
-        enabled_features: DeviceFeatures {
-            timeline_semaphore: true,
-            synchronization2: true,
-            ..DeviceFeatures::default()
-        },
+        enabled_features: DeviceFeatures { timeline_semaphore: true, synchronization2, ..DeviceFeatures::default() },
         ..DeviceCreateInfo::default()
     };
     let (_, mut queues) = Device::new(physical, info)?;
@@ -80,12 +76,12 @@ struct Bench {
 impl Bench {
     fn new() -> Result<Option<Bench>> {
         let objections = Objections::default();
-        let Some(queue) = open(&objections)? else {
+        let Some(queue) = open(&objections, true)? else {
             eprintln!("SKIPPED: no Vulkan device");
             return Ok(None);
         };
         let commands = StandardCommandBufferAllocator::new(queue.device().clone(), Default::default());
-        // SAFETY: the features are on, the library is the system's, and nothing here uses the memory by itself.
+        // SAFETY: the library is the system's, and nothing here uses the memory by itself.
         let memory = unsafe { MillpondMemory::new(&queue) }?;
         Ok(Some(Bench { objections, queue, memory, commands: Arc::new(commands) }))
     }
@@ -205,5 +201,14 @@ fn everything_goes_back_with_the_last_handle() -> Result<()> {
     assert_eq!(vulkan.held_bytes(), 0);
     drop(vulkan);
     assert!(device.upgrade().is_none(), "vulkano's device is kept by {} handles", device.strong_count());
+    Ok(())
+}
+
+#[test]
+fn a_device_without_the_features_is_refused() -> Result<()> {
+    let Some(queue) = open(&Objections::default(), false)? else { return Ok(()) };
+    // SAFETY: the library is the system's, and nothing here uses the memory by itself.
+    let made = unsafe { MillpondMemory::new(&queue) };
+    assert!(matches!(made, Err(NewError::Features)));
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What the build script of cubecl-llvm asks for, without LLVM: headers that its C++ files compile with, and a library
 //! whose functions end the process.
 //!
-//! It refuses to compile kernels: they are CUDA C++, which NVRTC compiles at run time.
+//! It compiles no kernels: they are CUDA C++, which NVRTC compiles at run time.
 
 /// Where LLVM is, and how to compile against it.
 pub mod config {

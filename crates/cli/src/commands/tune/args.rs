@@ -34,7 +34,8 @@ The device, which must be simulated: it has its own clock";
 
 const IN_FLIGHT_HELP: &str = "\
 Keep work under way: each allocation queues a piece of work on its stream that is done N events later, and so does \
-each first use on another stream. Without it the device is always idle, and the setting `growth` has no effect";
+each first use on another stream. Without it, work is in flight as the trace has recorded it. If the trace does not \
+say, the device is always idle, and the setting `growth` has no effect";
 
 /// `millpond tune`.
 #[derive(Debug, clap::Args)]

@@ -107,6 +107,7 @@ impl Tuning<'_> {
             aim: self.aim(),
             searched,
             recommended,
+            is_in_flight: self.args.in_flight.is_some() || !trial.streams_told().is_empty(),
             floor,
             took,
         })
@@ -181,6 +182,11 @@ impl Row {
         let tried = self.searched.tried;
         let within = limit.map_or("the device's memory".into(), |limit| format!("the limit of {limit}"));
         let remedy = match self.floor {
+            Some(bytes) if self.is_in_flight => format!(
+                "without a cache, and without the work in flight, it reserves {}; raise the limit, or have the program \
+                 submit or wait more often",
+                format_bytes(bytes)
+            ),
             Some(bytes) => {
                 format!("without a cache it reserves {}, and no limit below that can do", format_bytes(bytes))
             }

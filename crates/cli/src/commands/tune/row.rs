@@ -18,6 +18,8 @@ pub(super) struct Row {
     pub(super) searched: Searched,
     /// `None` if nothing fits, or the search was interrupted.
     pub(super) recommended: Option<Recommended>,
+    /// Whether work is in flight, as asked for or as recorded.
+    pub(super) is_in_flight: bool,
     /// What the program reserves without a cache, where nothing fits and that is known.
     pub(super) floor: Option<u64>,
     pub(super) took: Duration,
