@@ -154,8 +154,9 @@ impl Under {
             queues,
             enabled: opened.enabled,
             engine_submits: true,
-            // Whoever has a handle of the result keeps wgpu's device.
-            keep: Some(Arc::<Driver>::clone(driver)),
+            // Whoever has a handle of the result keeps wgpu's device, and not its queue: that holds buffers of work in
+            // flight, which hold the result.
+            keep: Some(Arc::new(driver.device.clone())),
             exports: None,
             validation: None,
         };

@@ -2,6 +2,7 @@
 
 #![cfg(all(feature = "vulkan-segments", not(target_vendor = "apple")))]
 
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use millpond::{Allocator, Stream};
@@ -114,6 +115,30 @@ fn textures_come_and_go_in_memory_that_is_reserved_once() {
     drop((images, allocator));
     device.vulkan().unwrap().release_left().unwrap();
     assert_eq!((device.vulkan().unwrap().held_bytes(), device.errors()), (0, vec![]));
+}
+
+/// wgpu's queue holds the buffers of work that is not over, which hold the Vulkan backend: that must not hold the queue.
+#[test]
+fn a_device_is_destroyed_although_its_queue_has_work() {
+    for is_submitted in [false, true] {
+        let Some(device) = common::open(Wgpu::builder().vulkan_segments(true)) else { return };
+        let lives = Arc::new(());
+        let ends = Arc::downgrade(&lives);
+        device.device().on_uncaptured_error(Arc::new(move |_| {
+            let _ = &lives;
+        }));
+        let (own, queue) = (device.device().clone(), device.queue().clone());
+        let allocator = Allocator::builder(device.clone()).conf("policy:classic").build().unwrap();
+        let buffer = allocator.create_stream().unwrap().allocate(64 << 20).unwrap();
+        let raw = buffer.segment().unwrap().buffer().clone();
+        drop((buffer, allocator, device));
+        queue.write_buffer(&raw, 0, &vec![1; 64 << 20]);
+        if is_submitted {
+            queue.submit([]);
+        }
+        drop((raw, own, queue));
+        assert!(ends.upgrade().is_none(), "the device lives, submitted: {is_submitted}");
+    }
 }
 
 /// A handle of the Vulkan backend keeps wgpu's device.
