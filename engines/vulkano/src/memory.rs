@@ -3,9 +3,9 @@
 use std::mem::{self, ManuallyDrop};
 use std::sync::Arc;
 
-use millpond::{Allocator, Buffer, Stream};
+use millpond::{Allocator, Buffer, Error, Stream};
 use millpond_vulkan::ash::{self, vk};
-use millpond_vulkan::{Adopted, AdoptedQueue, EnabledFeatures, Segment, Vulkan};
+use millpond_vulkan::{Adopted, AdoptedQueue, EnabledFeatures, Segment, Vulkan, VulkanError};
 use vulkano::device::{Device, DeviceOwned, Queue};
 use vulkano::memory::allocator::{
     AllocationCreateInfo, AllocationHandle, AllocationType, DeviceLayout, MemoryAlloc, MemoryAllocatePreference,
@@ -96,11 +96,25 @@ impl MillpondMemory {
         &self.allocator
     }
 
+    /// Gives memory that is not in use back to the driver. Like a request that finds too little memory, it takes the
+    /// queue's lock: do not call it inside of [`Queue::with`].
+    ///
+    /// # Errors
+    ///
+    /// The driver's errors.
+    pub fn empty_cache(&self) -> Result<(), Error<VulkanError>> {
+        self.stream.submit()?;
+        self.allocator.empty_cache()
+    }
+
     fn serve(&self, layout: DeviceLayout, kind: AllocationType) -> Result<MemoryAlloc, MemoryAllocatorError> {
         let (size, alignment) = (layout.size(), layout.alignment().as_devicesize());
         let needed = vk::MemoryRequirements { size, alignment, memory_type_bits: 1 << self.memory_type };
         let needed = self.allocator.backend().apart(needed);
-        let block = self.stream.allocate_aligned(needed.size, needed.alignment).map_err(|_| refused())?;
+        let allocate = || self.stream.allocate_aligned(needed.size, needed.alignment);
+        // Freed memory waits for a submit of this stream before it can go back, for a request of another length.
+        let submitted = |_| self.stream.submit().and_then(|_| allocate());
+        let block = allocate().or_else(submitted).map_err(|_| refused())?;
         let place = block.segment().and_then(Segment::memory).expect("a block of images lies in memory");
         let info = MemoryAllocateInfo {
             allocation_size: place.requirements.size,
@@ -220,7 +234,10 @@ unsafe impl MemoryAllocator for MillpondMemory {
 /// Ends vulkano's object for memory that is Millpond's, without freeing the memory.
 fn forget(memory: Arc<DeviceMemory>) {
     // Somebody may keep another handle against the rule. The object then stays for ever, and frees nothing.
-    let Ok(memory) = Arc::try_unwrap(memory) else { return };
+    let memory = match Arc::try_unwrap(memory) {
+        Ok(memory) => memory,
+        Err(kept) => return mem::forget(kept),
+    };
     let device = Arc::clone(memory.device());
     mem::forget(memory);
     // SAFETY: the forgotten object had one count of the device, which nothing else gives back.

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use millpond_vulkano::{MillpondMemory, NewError};
-use vulkano::buffer::{Buffer, BufferCreateInfo, BufferUsage, Subbuffer};
+use vulkano::buffer::{Buffer, BufferCreateInfo, BufferMemory, BufferUsage, Subbuffer};
 use vulkano::command_buffer::allocator::StandardCommandBufferAllocator;
 use vulkano::command_buffer::{
     AutoCommandBufferBuilder, CommandBufferUsage, CopyBufferToImageInfo, CopyImageToBufferInfo,
@@ -201,6 +201,38 @@ fn everything_goes_back_with_the_last_handle() -> Result<()> {
     assert_eq!(vulkan.held_bytes(), 0);
     drop(vulkan);
     assert!(device.upgrade().is_none(), "vulkano's device is kept by {} handles", device.strong_count());
+    Ok(())
+}
+
+#[test]
+fn memory_that_is_free_serves_a_longer_request_and_goes_back() -> Result<()> {
+    let Some(bench) = Bench::new()? else { return Ok(()) };
+    let allocator = bench.memory.allocator();
+    let info = BufferCreateInfo { usage: BufferUsage::STORAGE_BUFFER, ..BufferCreateInfo::default() };
+    let buffer = |mib: u64| {
+        Buffer::new_slice::<u8>(bench.memory.clone(), info.clone(), AllocationCreateInfo::default(), mib << 20)
+    };
+    allocator.set_limit(Some(200 << 20));
+    drop((0..8).map(|_| buffer(20)).collect::<std::result::Result<Vec<_>, _>>()?);
+    drop(buffer(150)?);
+    bench.memory.empty_cache()?;
+    assert_eq!(allocator.memory_reserved(), 0);
+    Ok(())
+}
+
+/// Against the rule, a program keeps vulkano's object for memory: it frees nothing.
+#[test]
+fn an_object_for_memory_that_is_kept_frees_nothing() -> Result<()> {
+    let Some(bench) = Bench::new()? else { return Ok(()) };
+    let before = bench.queue.device().allocation_count();
+    let info = BufferCreateInfo { usage: BufferUsage::STORAGE_BUFFER, ..BufferCreateInfo::default() };
+    let buffer = Buffer::new_slice::<u8>(bench.memory.clone(), info, AllocationCreateInfo::default(), 1 << 20)?;
+    let BufferMemory::Normal(memory) = buffer.buffer().memory() else { return Err("sparse".into()) };
+    let kept = Arc::clone(memory.device_memory());
+    drop(buffer);
+    drop(kept);
+    // vulkano counts frees.
+    assert_eq!(bench.queue.device().allocation_count(), before);
     Ok(())
 }
 
