@@ -231,7 +231,7 @@ fn reason(refusal: &RefusalData, run: &Run, settings: &Settings) -> String {
         }
         () if free >= requested => format!(" while {} are reserved and free in pieces too small", bytes(free)),
         // The request would fit, and what the policy takes from the driver for it does not.
-        () if room >= requested => {
+        () if room >= requested && tried > room => {
             let kind = if is_plain(&settings.policy) { "a segment of " } else { "" };
             let (policy, tried) = (&run.policy, bytes(tried));
             format!(", for which `{policy}` needs {kind}{tried}, and {} more may be reserved", bytes(room))
