@@ -24,6 +24,8 @@ pub struct AsRecorded<'a> {
     /// The time of the device's clock when the pass began, and when it was asked last in the pass.
     began: u64,
     now: u64,
+    /// The time of the trace's first look.
+    first: Option<u64>,
 }
 
 impl<'a> AsRecorded<'a> {
@@ -31,7 +33,7 @@ impl<'a> AsRecorded<'a> {
     /// [submits](Replay::has_submits), the device must be one where the application closes ticks.
     pub fn new(device: Box<dyn Hold + 'a>, told: Vec<StreamId>) -> Self {
         device.close_late();
-        Self { device, told, newest: Vec::new(), before: Vec::new(), began: 0, now: 0 }
+        Self { device, told, newest: Vec::new(), before: Vec::new(), began: 0, now: 0, first: None }
     }
 
     /// Closes the tick of a stream's newest point, as something is about to be queued that the recorded one did not
@@ -66,7 +68,8 @@ impl<B: Backend> Flight<B> for AsRecorded<'_> {
     }
 
     fn looked(&mut self, nanos: u64) {
-        self.now = self.now.max(self.began.saturating_add(nanos));
+        let since = nanos.saturating_sub(*self.first.get_or_insert(nanos));
+        self.now = self.now.max(self.began.saturating_add(since));
         self.device.set_time(self.now);
     }
 

@@ -9,6 +9,7 @@ use super::State;
 use crate::error::Error;
 use crate::events::Event;
 use crate::notes::ring::Mark;
+use crate::sync::lock_soon;
 
 impl<B: Backend> State<B> {
     /// Notes that the program has taken a point.
@@ -58,7 +59,13 @@ impl<B: Backend> State<B> {
     /// Asks how far a stream is, for the recording alone. An allocator asks only where it needs memory back, so a
     /// program that it never has to wait for would seem to be in flight until its end, and other policies, which would
     /// have asked, would seem to reserve far more than they do.
+    ///
+    /// A stream that is being captured is left alone, as nothing is recorded on it or asked of it.
     fn look_at(&self, stream: StreamId) {
+        let records = self.sinks.is_told() || self.sinks.noting.records();
+        if !records || lock_soon(&self.coordinator).is_captured(stream) {
+            return;
+        }
         if let Ok(tick) = self.closing(stream, |backend| backend.reached(stream)) {
             self.note_reached(Point { stream, tick });
         }
