@@ -117,7 +117,8 @@ fn textures_come_and_go_in_memory_that_is_reserved_once() {
     assert_eq!((device.vulkan().unwrap().held_bytes(), device.errors()), (0, vec![]));
 }
 
-/// wgpu's queue holds the buffers of work that is not over, which hold the Vulkan backend: that must not hold the queue.
+/// wgpu's queue holds the buffers of work that is not over, and these hold the Vulkan backend. So that must not hold
+/// the queue.
 #[test]
 fn a_device_is_destroyed_although_its_queue_has_work() {
     for is_submitted in [false, true] {
