@@ -193,8 +193,6 @@ pub(crate) struct Sinks {
     open: boxcar::Vec<AtomicU64>,
     /// The time of the look that was told last, or 0.
     looked: AtomicU64,
-    /// How many requests there were while a sink was told or something was noted.
-    requests: AtomicU64,
 }
 
 impl Sinks {
@@ -206,7 +204,6 @@ impl Sinks {
             noting: Noting::new(),
             open: boxcar::Vec::new(),
             looked: AtomicU64::new(0),
-            requests: AtomicU64::new(0),
         }
     }
 
@@ -219,7 +216,6 @@ impl Sinks {
         // Whoever is new knows nothing.
         self.open.iter().for_each(|(_, open)| open.store(0, Ordering::Relaxed));
         self.looked.store(0, Ordering::Relaxed);
-        self.requests.store(0, Ordering::Relaxed);
         self.told.store(!sinks.is_empty(), Ordering::Relaxed);
         self.on.store(!sinks.is_empty() || self.noting.is_on(), Ordering::Relaxed);
     }
@@ -273,11 +269,6 @@ impl Sinks {
     #[cold]
     pub(crate) fn tell(&self, event: &Event) {
         self.inner.lock().iter_mut().for_each(|sink| sink.event(event));
-    }
-
-    /// Counts a request, and returns whether it is the last one of sixteen.
-    pub(crate) fn is_due(&self) -> bool {
-        self.requests.fetch_add(1, Ordering::Relaxed) % 16 == 15
     }
 
     /// Passes an event to every sink, if there are any.

@@ -224,7 +224,6 @@ impl<B: Backend> Stream<B> {
         prepare: impl FnOnce() -> Result<(), Error<B::Error>>,
     ) -> Result<Buffer<B>, Error<B::Error>> {
         self.lane.owner().note_tick(self.id);
-        self.lane.owner().look_at_user(self.id, false);
         let asked = Asked { stream: self.id, site };
         if let Some(buffer) = self.watched_hit(bytes, &asked) {
             return Ok(buffer);
@@ -277,7 +276,6 @@ impl<B: Backend> Buffer<B> {
         if self.held().block != EMPTY {
             let other = stream.id();
             state.note_tick(other);
-            state.look_at_user(other, true);
             self.lane().lock().use_on(self.held().block, other);
             if state.sinks.is_told() {
                 let Extent { slot, offset, .. } = self.extent();

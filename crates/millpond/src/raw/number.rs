@@ -159,7 +159,6 @@ impl<B: Backend> Allocator<B> {
         if held.block != EMPTY {
             let (lane, other) = (self.lane_of(raw), stream.id());
             state.note_tick(other);
-            state.look_at_user(other, true);
             lane.lock().use_on(held.block, other);
             if state.sinks.is_told() {
                 let Extent { slot, offset, .. } = self.extent_of(raw);

@@ -32,17 +32,7 @@ impl<B: Backend> State<B> {
             self.sinks.is_new(Point { tick: Tick(point.tick.0 + 1), ..point });
             self.timing(Event::Mark { point }, || (Mark::Point(point), point));
             self.timing(Event::Submit { point }, || (Mark::Submit(point), point));
-        }
-        self.look_at(point.stream);
-    }
-
-    /// Looks at a stream that is given memory, in one request of sixteen, or is about to use memory of another.
-    ///
-    /// Where the application submits, submits are often enough.
-    pub(crate) fn look_at_user(&self, stream: StreamId, of_another: bool) {
-        if self.sinks.is_on() && self.backend.caps().closing == Closing::Backend && (of_another || self.sinks.is_due())
-        {
-            self.look_at(stream);
+            self.look_at(point.stream);
         }
     }
 
@@ -56,9 +46,9 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Asks how far a stream is, for the recording alone. An allocator asks only where it needs memory back, so a
-    /// program that it never has to wait for would seem to be in flight until its end, and other policies, which would
-    /// have asked, would seem to reserve far more than they do.
+    /// Asks how far a stream is whose tick was closed just now, for the recording alone. An allocator asks only where it
+    /// needs memory back, so a program that it never has to wait for would seem to be in flight until its end, and other
+    /// policies, which would have asked, would seem to reserve far more than they do.
     ///
     /// A stream that is being captured is left alone, as nothing is recorded on it or asked of it.
     fn look_at(&self, stream: StreamId) {

@@ -123,26 +123,18 @@ fn a_replay_of_the_file_reserves_what_the_program_did() {
     }
 }
 
-/// Runs a program that the allocator never has to wait for, on one stream or two, whose waits it knows or not. Returns
-/// what it has reserved.
-fn easy(allocator: &Allocator<Sim>, streams: usize, is_told: bool) -> u64 {
-    let [compute, other] = [(); 2].map(|()| allocator.create_stream().unwrap());
-    let copies = if streams == 1 { &compute } else { &other };
+/// Runs a program of two streams that wait for each other, and that the allocator never has to wait for. Returns what it
+/// has reserved.
+fn easy(allocator: &Allocator<Sim>) -> u64 {
+    let [compute, copies] = [(); 2].map(|()| allocator.create_stream().unwrap());
     for layer in 0..200 {
         let weights = compute.allocate((4 + layer % 3 * 7) * MIB).unwrap();
-        if is_told {
-            copies.wait_for(compute.submit().unwrap()).unwrap();
-        }
+        copies.wait_for(compute.submit().unwrap()).unwrap();
         copies.fill(&weights, 0, weights.len(), 1).unwrap();
-        if is_told {
-            compute.wait_for(copies.submit().unwrap()).unwrap();
-        } else if streams == 2 {
-            weights.record_stream(copies).unwrap();
-        }
+        compute.wait_for(copies.submit().unwrap()).unwrap();
         let results = compute.allocate(MIB).unwrap();
         compute.fill(&results, 0, MIB, 1).unwrap();
     }
-    allocator.empty_cache().unwrap();
     allocator.max_memory_reserved()
 }
 
@@ -154,18 +146,16 @@ fn a_program_that_waits_for_nothing_is_not_in_flight_until_its_end() {
         let sim = Sim::builder().keep_contents(false).build();
         Allocator::builder(sim).conf(conf).build().unwrap()
     };
-    for (streams, is_told) in [(2, true), (2, false), (1, false)] {
-        for recorded in ["policy:paged", "policy:classic"] {
-            let allocator = opened(recorded);
-            Recorder::start(&allocator);
-            easy(&allocator, streams, is_told);
-            let trace = Recorder::finish(&allocator).unwrap();
-            for conf in ["policy:direct", "policy:classic", "policy:paged,growth:tight", "policy:paged"] {
-                let (reserved, again) = (easy(&opened(conf), streams, is_told), replayed(&trace, conf));
-                // Up to sixteen requests, which are eight layers, seem to be in flight.
-                let most = reserved + 8 * 12 * MIB;
-                assert!(again <= most, "{streams} {is_told} {recorded}: {conf} reserves {reserved}, replayed {again}");
-            }
+    for recorded in ["policy:paged", "policy:classic"] {
+        let allocator = opened(recorded);
+        Recorder::start(&allocator);
+        easy(&allocator);
+        let trace = Recorder::finish(&allocator).unwrap();
+        for conf in ["policy:direct", "policy:classic", "policy:paged,growth:tight", "policy:paged"] {
+            let (reserved, again) = (easy(&opened(conf)), replayed(&trace, conf));
+            // A stream is looked at when another has waited for it, so the work of two layers may seem to be in flight.
+            let most = reserved + 2 * 19 * MIB;
+            assert!(again <= most, "{recorded}: {conf} reserves {reserved}, and {again} in a replay");
         }
     }
 }
@@ -265,7 +255,7 @@ fn submits_waits_and_points_that_are_reached_are_recorded() {
     assert_eq!(noted, told);
     let (told, noted) = recorded(Closing::Backend);
     // Work needs no submit there.
-    let expected = "a 0 1048576 0; m 0 0; d 1 0; m 1 1; h 1; r 0; a 1 512 1; m 2 1; r 1; h 2; h 2; a 2 512 1; m 3 1; \
-                    r 3; f 0; f 1; f 2";
+    let expected = "a 0 1048576 0; m 0 0; d 1 0; m 1 1; h 1; r 0; a 1 512 1; m 2 1; h 2; h 2; a 2 512 1; m 3 1; r 3; \
+                    f 0; f 1; f 2";
     assert_eq!((told.as_str(), noted.as_str()), (expected, expected));
 }
