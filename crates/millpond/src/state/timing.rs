@@ -46,9 +46,9 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Asks how far a stream is whose tick was closed just now, for the recording alone. An allocator asks only where it
-    /// needs memory back, so a program that it never has to wait for would seem to be in flight until its end, and other
-    /// policies, which would have asked, would seem to reserve far more than they do.
+    /// Asks how far a stream is whose tick was closed just now, for the recording alone. An allocator asks only where
+    /// it needs memory back. So a program that it never has to wait for would seem to be in flight until its end, and
+    /// other policies, which would have asked, would seem to reserve far more than they do.
     ///
     /// A stream that is being captured is left alone, as nothing is recorded on it or asked of it.
     fn look_at(&self, stream: StreamId) {

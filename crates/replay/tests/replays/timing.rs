@@ -123,8 +123,8 @@ fn a_replay_of_the_file_reserves_what_the_program_did() {
     }
 }
 
-/// Runs a program of two streams that wait for each other, and that the allocator never has to wait for. Returns what it
-/// has reserved.
+/// Runs a program of two streams that wait for each other, and that the allocator never has to wait for. Returns what
+/// it has reserved.
 fn easy(allocator: &Allocator<Sim>) -> u64 {
     let [compute, copies] = [(); 2].map(|()| allocator.create_stream().unwrap());
     for layer in 0..200 {
