@@ -89,7 +89,8 @@ public:
     }
 
     /* Allocates at least `bytes` bytes for use on a stream, at a multiple of 512, so that `alignment` is at most 512 and
-     * a power of 2; millpond_alloc_aligned serves larger ones. 0 bytes are NULL. Throws OutOfMemory, error, and std::invalid_argument for another alignment. */
+     * a power of 2; millpond_alloc_aligned serves larger ones. 0 bytes are NULL. Throws OutOfMemory, error, and
+     * std::invalid_argument for another alignment. */
     [[nodiscard]] void *allocate(cuda::stream_ref stream, std::size_t bytes, std::size_t alignment = kAlignment) {
         if (alignment == 0 || alignment > kMostAlignment || (alignment & (alignment - 1)) != 0) {
             throw std::invalid_argument("millpond: an alignment is a power of 2 up to 512");
