@@ -115,8 +115,8 @@ third = alloc(10)
 recording.stop()
 """)
         whole = pathlib.Path(self.folder, "one.trace").read_text().splitlines()
-        # Each event has a time, which differs from run to run.
-        lines = [line for line in whole if not line.startswith("i ")]
+        # Each event has a time, which differs from run to run, and so do the times at which the device was asked.
+        lines = [line for line in whole if not line.startswith(("i ", "o "))]
         self.assertLess(len(lines), len(whole))
         self.assertIn('"workload":"one"', lines[0].replace(" ", ""))
         for fact in ('"torch":"2.11.0+cu130"', '"gpu":"stand-in0"', '"batch":7', '"seconds":', '"conf":'):
