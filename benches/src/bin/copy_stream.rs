@@ -12,9 +12,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use millpond::Allocator;
-use millpond::backend::{Backend, Closing, Point, StreamId, Tick};
+use millpond::backend::{Backend, Closing, Point};
 use millpond_any::{AnyAllocator, AnyBuffer, AnyStream};
-use millpond_replay::{AsRecorded, Hold, Life, Recorder, Replay};
+use millpond_replay::{AsRecorded, Life, Recorder, Replay};
 use millpond_sim::Sim;
 use millpond_trace::Trace;
 
@@ -119,52 +119,9 @@ fn replayed(trace: &Trace, conf: &str) -> Result<u64, Box<dyn Error>> {
     let allocator = Allocator::builder(sim.clone()).conf(conf).build()?;
     let streams: Vec<_> = (0..replay.streams()).map(|_| allocator.create_stream()).collect::<Result<_, _>>()?;
     let told = replay.streams_told().iter().map(|&at| streams[at as usize].id()).collect();
-    let work = AsRecorded::new(Box::new(Held(sim)), told);
+    let work = AsRecorded::new(Box::new(sim), told);
     let life = Life { in_flight: Some(Box::new(work)), ..Life::default() };
     Ok(replay.run_life(&allocator, &streams, 0, life, |_| ())?.life_reserved_peak)
-}
-
-/// The simulated device, holding work until it is told that it is complete.
-struct Held(Sim);
-
-impl Hold for Held {
-    fn begin(&self, stream: StreamId) -> Tick {
-        self.0.busy(stream);
-        self.0.mark(stream)
-    }
-
-    fn finish(&self, point: Point) -> bool {
-        while self.0.reached(point.stream).is_ok_and(|reached| reached < point.tick) {
-            if !self.0.complete_one(point.stream) {
-                return false;
-            }
-        }
-        true
-    }
-
-    fn close_late(&self) {
-        self.0.close_late();
-    }
-
-    fn close(&self, point: Point) {
-        self.0.close(point);
-    }
-
-    fn queue(&self, stream: StreamId) {
-        self.0.busy(stream);
-    }
-
-    fn force(&self, point: Point) -> Vec<Point> {
-        self.0.force(point)
-    }
-
-    fn driver_clock(&self) -> u64 {
-        self.0.driver_clock().unwrap_or_default()
-    }
-
-    fn set_time(&self, nanos: u64) {
-        self.0.set_time(nanos);
-    }
 }
 
 /// Weights on their way to the device, or there.

@@ -8,6 +8,7 @@ mod evidence;
 mod fills;
 mod fitting;
 mod flight;
+mod held;
 mod history;
 mod life;
 mod marks;

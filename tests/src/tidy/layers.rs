@@ -15,7 +15,7 @@ const LAYERS: [(&str, &[&str]); 18] = [
     ("millpond-trace", &[]),
     ("millpond-snapshot", &["millpond", "millpond-trace"]),
     ("millpond-import", &["millpond-snapshot", "millpond-trace"]),
-    ("millpond-replay", &["millpond", "millpond-trace", "millpond-backend"]),
+    ("millpond-replay", &["millpond", "millpond-sim", "millpond-trace", "millpond-backend"]),
     ("millpond-report", &["millpond-replay", "millpond-trace", "millpond", "millpond-backend"]),
     (
         "millpond-conformance",

@@ -1,10 +1,8 @@
 //! The simulated device.
 
 use millpond_any::options::SimOptions;
-use millpond_backend::{Backend as _, Closing, Point, StreamId, Tick};
+use millpond_backend::{Backend as _, Closing};
 use millpond_conformance::{SimDevice, Tested, suite};
-use millpond_replay::Hold;
-use millpond_sim::Sim;
 
 use super::{Choice, Device, Found, Opened, Peer, Recorded, Work};
 use crate::failure::Failure;
@@ -41,7 +39,7 @@ The simulated device, sim, takes options (defaults in parentheses):
         }
         let sim = builder.build();
         sim.expect_segments(recorded.segments);
-        Ok(Opened { work: Some(Work::Held(Box::new(Held(sim.clone())))), ..Opened::new(sim) })
+        Ok(Opened { work: Some(Work::Held(Box::new(sim.clone()))), ..Opened::new(sim) })
     }
 
     fn peers(&self) -> Result<Vec<Peer>, Failure> {
@@ -60,53 +58,5 @@ The simulated device, sim, takes options (defaults in parentheses):
             ));
         }
         Ok(suite::sim_devices().into_iter().map(Tested::Sim).collect())
-    }
-}
-
-/// A device that holds busy kernels.
-struct Held(Sim);
-
-impl Hold for Held {
-    fn begin(&self, stream: StreamId) -> Tick {
-        self.0.busy(stream);
-        // What is queued next is covered by a later tick.
-        self.0.mark(stream)
-    }
-
-    fn close_late(&self) {
-        self.0.close_late();
-    }
-
-    fn close(&self, point: Point) {
-        self.0.close(point);
-    }
-
-    fn queue(&self, stream: StreamId) {
-        self.0.busy(stream);
-    }
-
-    fn force(&self, point: Point) -> Vec<Point> {
-        self.0.force(point)
-    }
-
-    fn driver_clock(&self) -> u64 {
-        self.0.driver_clock().unwrap_or_default()
-    }
-
-    fn set_time(&self, nanos: u64) {
-        self.0.set_time(nanos);
-    }
-
-    fn finish(&self, point: Point) -> bool {
-        loop {
-            // A lost device completes nothing more; the allocator's next call reports it.
-            match self.0.reached(point.stream) {
-                Ok(reached) if reached < point.tick => {}
-                _ => return true,
-            }
-            if !self.0.complete_one(point.stream) {
-                return false;
-            }
-        }
     }
 }

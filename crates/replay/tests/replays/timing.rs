@@ -5,54 +5,12 @@ use std::time::Duration;
 
 use millpond::history::Recording;
 use millpond::{Allocator, Buffer, Stream};
-use millpond_backend::{Backend, Closing, Point, StreamId, Tick};
-use millpond_replay::{AsRecorded, Hold, Life, Recorder, Replay, Sharing, Timed, trace_of};
+use millpond_backend::{Backend, Closing, Point};
+use millpond_replay::{AsRecorded, Life, Recorder, Replay, Sharing, Timed, trace_of};
 use millpond_sim::{Completion, Sim};
 use millpond_trace::{Details, Event, Random, Trace};
 
 const MIB: u64 = 1 << 20;
-
-struct Held(Sim);
-
-impl Hold for Held {
-    fn begin(&self, stream: StreamId) -> Tick {
-        self.0.busy(stream);
-        self.0.mark(stream)
-    }
-
-    fn close_late(&self) {
-        self.0.close_late();
-    }
-
-    fn close(&self, point: Point) {
-        self.0.close(point);
-    }
-
-    fn queue(&self, stream: StreamId) {
-        self.0.busy(stream);
-    }
-
-    fn force(&self, point: Point) -> Vec<Point> {
-        self.0.force(point)
-    }
-
-    fn driver_clock(&self) -> u64 {
-        self.0.driver_clock().unwrap()
-    }
-
-    fn set_time(&self, nanos: u64) {
-        self.0.set_time(nanos);
-    }
-
-    fn finish(&self, point: Point) -> bool {
-        while self.0.reached(point.stream).unwrap() < point.tick {
-            if !self.0.complete_one(point.stream) {
-                return false;
-            }
-        }
-        true
-    }
-}
 
 /// Stages weights on a stream for copies, has the stream that computes wait for them, and drops them as soon as their
 /// use is queued. Submits every `every` layers, and waits for the layers before the last two of these.
@@ -93,7 +51,7 @@ fn replayed(trace: &Trace, conf: &str) -> u64 {
     let allocator = Allocator::builder(sim.clone()).conf(conf).build().unwrap();
     let streams: Vec<Stream<Sim>> = (0..replay.streams()).map(|_| allocator.create_stream().unwrap()).collect();
     let told = replay.streams_told().iter().map(|&at| streams[at as usize].id()).collect();
-    let work = AsRecorded::new(Box::new(Held(sim)), told);
+    let work = AsRecorded::new(Box::new(sim), told);
     let life = Life { in_flight: Some(Box::new(work)), ..Life::default() };
     replay.run_life(&allocator, &streams, 0, life, |_| ()).unwrap().life_reserved_peak
 }
@@ -187,7 +145,7 @@ fn a_replay_knows_when_the_device_was_asked() {
             let sim = Sim::new();
             let allocator = Allocator::builder(sim.clone()).conf("policy:paged").build().unwrap();
             let streams = [(); 2].map(|()| allocator.create_stream().unwrap());
-            let work = Timed::new(Box::new(Held(sim)), Duration::from_micros(micros), sharing).varied(80, seed);
+            let work = Timed::new(Box::new(sim), Duration::from_micros(micros), sharing).varied(80, seed);
             let life = Life { in_flight: Some(Box::new(work)), ..Life::default() };
             Recorder::start(&allocator);
             let reserved = program.run_life(&allocator, &streams, 0, life, |_| ()).unwrap().life_reserved_peak;

@@ -1,7 +1,7 @@
 //! Work in flight: it is complete when it is due, and not before.
 
 use millpond::settings::Settings;
-use millpond_backend::{Closing, Point, StreamId, Tick};
+use millpond_backend::{Closing, Point};
 use millpond_sim::{Completion, Sim};
 use millpond_trace::Pattern;
 
@@ -9,53 +9,8 @@ use super::super::*;
 use super::checked::{allocator, beginning, busy_device, open, variants};
 use crate::{Fills, HeldFor, Hold, Life};
 
-/// A simulated device that holds work.
-pub(super) struct Held(pub(super) Sim);
-
-impl Hold for Held {
-    fn begin(&self, stream: StreamId) -> Tick {
-        self.0.busy(stream);
-        self.0.mark(stream)
-    }
-
-    fn close_late(&self) {
-        self.0.close_late();
-    }
-
-    fn close(&self, point: Point) {
-        self.0.close(point);
-    }
-
-    fn queue(&self, stream: StreamId) {
-        self.0.busy(stream);
-    }
-
-    fn force(&self, point: Point) -> Vec<Point> {
-        self.0.force(point)
-    }
-
-    fn driver_clock(&self) -> u64 {
-        self.0.driver_clock().expect("a simulated clock")
-    }
-
-    fn set_time(&self, nanos: u64) {
-        self.0.set_time(nanos);
-    }
-
-    fn finish(&self, point: Point) -> bool {
-        loop {
-            if self.0.reached(point.stream).expect("the device is there") >= point.tick {
-                return true;
-            }
-            if !self.0.complete_one(point.stream) {
-                return false;
-            }
-        }
-    }
-}
-
 fn held_life(sim: &Sim, events: u64) -> Life<'static, Sim> {
-    Life { in_flight: Some(Box::new(HeldFor::new(Box::new(Held(sim.clone())), events))), ..Life::default() }
+    Life { in_flight: Some(Box::new(HeldFor::new(Box::new(sim.clone()), events))), ..Life::default() }
 }
 
 /// Block 0 is used on another stream, so that its memory is free when that stream's work is done, which is queued by
@@ -80,7 +35,7 @@ fn freed_memory_is_free_when_the_work_is_done() {
 fn work_behind_a_wait_is_complete_when_both_are_due() {
     let sim = Sim::new();
     let [first, second] = [(); 2].map(|()| sim.create_stream().expect("a stream"));
-    let mut flight = HeldFor::new(Box::new(Held(sim.clone())), 3);
+    let mut flight = HeldFor::new(Box::new(sim.clone()), 3);
     let flight: &mut dyn crate::Flight<Sim> = &mut flight;
     let reached = |stream| sim.reached(stream).expect("the device is there");
     flight.event();
@@ -106,7 +61,7 @@ fn work_behind_a_wait_is_complete_when_both_are_due() {
 fn all_that_is_due_at_an_event_is_complete_then() {
     let sim = Sim::new();
     let [first, second] = [(); 2].map(|()| sim.create_stream().expect("a stream"));
-    let mut flight = HeldFor::new(Box::new(Held(sim.clone())), 2);
+    let mut flight = HeldFor::new(Box::new(sim.clone()), 2);
     let flight: &mut dyn crate::Flight<Sim> = &mut flight;
     flight.event();
     [second, first].into_iter().for_each(|stream| flight.begin(stream).expect("no driver fails"));
@@ -124,7 +79,7 @@ fn all_that_is_due_at_an_event_is_complete_then() {
 fn a_wait_of_the_host_completes_what_it_waits_for_alone() {
     let sim = Sim::new();
     let stream = sim.create_stream().expect("a stream");
-    let mut flight = HeldFor::new(Box::new(Held(sim.clone())), 2);
+    let mut flight = HeldFor::new(Box::new(sim.clone()), 2);
     let flight: &mut dyn crate::Flight<Sim> = &mut flight;
     flight.event();
     flight.begin(stream).expect("no driver fails");

@@ -6,7 +6,6 @@ use millpond::Allocator;
 use millpond_backend::{Backend as _, Point, StreamId};
 use millpond_sim::{CostModel, Sim};
 
-use super::flight::Held;
 use crate::{Flight, Sharing, Timed};
 
 const KERNEL: Duration = Duration::from_micros(10);
@@ -15,7 +14,7 @@ const KERNEL: Duration = Duration::from_micros(10);
 fn timed(sharing: Sharing) -> (Sim, [StreamId; 3], Timed<'static>) {
     let sim = Sim::new();
     let streams = [(); 3].map(|()| sim.create_stream().expect("a stream"));
-    let timed = Timed::new(Box::new(Held(sim.clone())), KERNEL, sharing);
+    let timed = Timed::new(Box::new(sim.clone()), KERNEL, sharing);
     (sim, streams, timed)
 }
 
@@ -106,7 +105,7 @@ fn the_kernel_begins_that_could_begin_first() {
 #[test]
 fn the_host_takes_the_time_of_the_drivers_calls() {
     let sim = Sim::builder().cost(CostModel::h200()).build();
-    let mut timed = Timed::new(Box::new(Held(sim.clone())), KERNEL, Sharing::SideBySide);
+    let mut timed = Timed::new(Box::new(sim.clone()), KERNEL, Sharing::SideBySide);
     let before = sim.driver_clock().expect("a simulated clock");
     let allocator = Allocator::new(sim.clone());
     let block = allocator.create_stream().expect("a stream").allocate(4 << 20).expect("room");

@@ -6,7 +6,6 @@ use millpond_sim::Sim;
 use millpond_trace::Trace;
 
 use super::super::*;
-use super::flight::Held;
 use crate::tune::Trial;
 use crate::{AsRecorded, Life};
 
@@ -14,7 +13,7 @@ use crate::{AsRecorded, Life};
 fn device(closing: Closing, told: &[u32]) -> (Sim, Allocator<Sim>, AsRecorded<'static>) {
     let sim = Sim::builder().closing(closing).build();
     let allocator = Allocator::builder(sim.clone()).conf("policy:classic").build().expect("settings");
-    let work = AsRecorded::new(Box::new(Held(sim.clone())), told.iter().map(|&at| StreamId(at)).collect());
+    let work = AsRecorded::new(Box::new(sim.clone()), told.iter().map(|&at| StreamId(at)).collect());
     (sim, allocator, work)
 }
 
