@@ -232,6 +232,12 @@ impl Sinks {
         self.told.load(Ordering::Relaxed)
     }
 
+    /// Returns whether somebody keeps what happens: a sink, or a history. Labels of live buffers alone do not.
+    #[inline]
+    pub(crate) fn records(&self) -> bool {
+        self.is_told() || self.noting.records()
+    }
+
     /// Takes in which tick of a stream is open. Returns whether that is a later one than was told before.
     pub(crate) fn is_new(&self, Point { stream, tick }: Point) -> bool {
         let at = stream.0 as usize;

@@ -51,8 +51,10 @@ impl<B: Backend> State<B> {
         let home: &Lane<B> = lane;
         let state = home.owner();
         let backend = &state.backend;
-        let users = home.lock().shard.streams_of(held.block);
-        users.into_iter().for_each(|stream| state.note_tick(stream));
+        if state.sinks.records() {
+            let users = home.lock().shard.streams_of(held.block);
+            users.into_iter().for_each(|stream| state.note_tick(stream));
+        }
         state.tell_free(home, out);
         let clock = if state.is_plain() { 0 } else { state.clocks()[held.side as usize] };
         let mut inner = home.lock();

@@ -41,9 +41,7 @@ impl<B: Backend> State<B> {
         self.note_tick(stream);
         self.sinks.tell_if_told(&Event::StreamWait { stream, point });
         self.mark_event(|| Mark::StreamWait(stream, point));
-        if self.sinks.is_on() {
-            self.look_at(point.stream);
-        }
+        self.look_at(point.stream);
     }
 
     /// Asks how far a stream is whose tick was closed just now, for the recording alone. An allocator asks only where
@@ -52,8 +50,7 @@ impl<B: Backend> State<B> {
     ///
     /// A stream that is being captured is left alone, as nothing is recorded on it or asked of it.
     fn look_at(&self, stream: StreamId) {
-        let records = self.sinks.is_told() || self.sinks.noting.records();
-        if !records || lock_soon(&self.coordinator).is_captured(stream) {
+        if !self.sinks.records() || lock_soon(&self.coordinator).is_captured(stream) {
             return;
         }
         if let Ok(tick) = self.closing(stream, |backend| backend.reached(stream)) {
@@ -98,7 +95,7 @@ impl<B: Backend> State<B> {
     /// Makes a call that may close the open tick of a stream, by asking or waiting, and notes that. The tick covers all
     /// that is queued by then.
     pub(crate) fn closing<T>(&self, stream: StreamId, call: impl FnOnce(&B) -> T) -> T {
-        if !self.sinks.is_on() {
+        if !self.sinks.records() {
             return call(&self.backend);
         }
         self.note_tick(stream);
@@ -124,7 +121,7 @@ impl<B: Backend> State<B> {
     /// It is called before the stream is given memory, frees some or waits. So a recording knows which frees a tick
     /// covers: a stream may be seen to be done with some of them only.
     pub(crate) fn note_tick(&self, stream: StreamId) {
-        if !self.sinks.is_told() && !self.sinks.noting.records() {
+        if !self.sinks.records() {
             return;
         }
         let is_submitted = self.backend.caps().closing == Closing::Submit;

@@ -1,6 +1,6 @@
 //! Captures: streams whose work is recorded into a graph are left alone, and what they use waits for the end.
 
-use millpond::backend::Reuse;
+use millpond::backend::{Closing, Reuse};
 use millpond::history::Recording;
 use millpond::{Allocator, Buffer, Error, Pool, PoolId, Stream};
 use millpond_sim::{Completion, Sim};
@@ -187,4 +187,27 @@ fn a_device_that_does_not_keep_order_has_no_captures() {
     let allocator = Allocator::new(Sim::builder().reuse(Reuse::AfterDone).build());
     let refused = allocator.create_stream().unwrap().begin_capture();
     assert!(matches!(refused, Err(Error::Unsupported { what: "captures", .. })), "{refused:?}");
+}
+
+/// Where the application submits there are no graphs, and the rules of a capture hold all the same.
+#[test]
+fn commands_that_are_submitted_many_times_have_their_memory_to_themselves() {
+    let sim = Sim::builder().closing(Closing::Submit).build();
+    let allocator = Allocator::new(sim);
+    let [recorded, other] = [(); 2].map(|()| allocator.create_stream().unwrap());
+    let pool = allocator.create_pool().unwrap();
+    let [inside, beside] = [&recorded, &other].map(|stream| pool.stream(stream.id()).unwrap());
+    let capture = inside.begin_capture().unwrap();
+    let first = inside.allocate(5 * MIB).unwrap();
+    let used = place(&first);
+    drop(first);
+    assert_ne!(place(&beside.allocate(5 * MIB).unwrap()), used, "another stream may run at the same time");
+    assert_eq!(place(&inside.allocate(5 * MIB).unwrap()), used, "the commands come one after the other");
+    capture.end();
+    [&recorded, &other].map(|stream| stream.submit().unwrap());
+    allocator.empty_cache().unwrap();
+    assert!(allocator.memory_reserved() >= 5 * MIB, "the commands are submitted again");
+    drop((pool, inside, beside));
+    allocator.empty_cache().unwrap();
+    assert_eq!(allocator.memory_reserved(), 0);
 }
