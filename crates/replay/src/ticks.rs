@@ -40,7 +40,7 @@ impl Ticks {
         self.lanes.entry(stream).or_default()
     }
 
-    /// Notes that something was queued on a stream. There are so many events now.
+    /// Notes that something was queued on a stream, after this many events.
     pub(crate) fn queued(&mut self, stream: StreamId, events: usize) {
         self.lane(stream).end = events;
     }

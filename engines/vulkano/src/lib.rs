@@ -2,8 +2,8 @@
 //! to blocks of Millpond's.
 //!
 //! ```no_run
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let (device, queue): (std::sync::Arc<vulkano::device::Device>, std::sync::Arc<vulkano::device::Queue>) = todo!();
+//! # fn main() {}
+//! # fn of(queue: std::sync::Arc<vulkano::device::Queue>) -> Result<(), millpond_vulkano::NewError> {
 //! // SAFETY: only vulkano's images and buffers use the memory.
 //! let memory = unsafe { millpond_vulkano::MillpondMemory::new(&queue) }?;
 //! // let image = Image::new(memory.clone(), ImageCreateInfo { .. }, AllocationCreateInfo::default())?;

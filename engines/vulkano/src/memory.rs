@@ -154,7 +154,7 @@ impl Owner {
     }
 }
 
-// SAFETY: a block belongs to nobody else until its handle comes back to `deallocate`, and its memory stays where it is
+// SAFETY: a block serves one allocation until its handle comes back to `deallocate`, and its memory stays where it is
 // until then. `apart` keeps linear and optimal resources in separate units of memory. Memory of others is vulkano's.
 unsafe impl MemoryAllocator for MillpondMemory {
     fn find_memory_type_index(&self, memory_type_bits: u32, filter: MemoryTypeFilter) -> Option<u32> {

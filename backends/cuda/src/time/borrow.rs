@@ -3,7 +3,8 @@
 //! A driver that is asked about a destroyed stream may crash. So the handle of a borrowed stream is used in the calls
 //! that the program makes with it, where the stream is alive, and in no others. Such a call leaves an event behind the
 //! work that matters, and the last event covers all later ticks. A new stream that has the handle of an old one takes
-//! over its lane and waits for the last event there. So there are no more lanes than streams that live at one time.
+//! over its lane and waits for the last event there. So, orphans apart, there are no more lanes than streams that live
+//! at one time.
 //!
 //! A stream whose memory was freed in a capture has no such event. If it is gone before its next call, its lane is an
 //! orphan, and the new stream is borrowed anew.

@@ -1,8 +1,8 @@
 //! Orphans: the lanes of streams that are gone and whose last work has no event behind it; and the wait for the whole
 //! context, which alone shows that such work is over.
 //!
-//! The driver refuses that wait while any stream of the context is captured, and then spoils the capture. So nobody
-//! waits when a stream turns out to be gone: what was freed there stays in use until somebody needs the memory.
+//! While any stream of the context is being captured, the driver refuses that wait and spoils the capture. So a call
+//! that finds a stream gone does not wait. What was freed there stays in use until a request needs the memory.
 
 use cudarc::driver::sys::CUstream;
 use millpond_backend::StreamId;

@@ -306,7 +306,7 @@ fn a_stream_that_has_freed_nothing_in_a_capture_keeps_its_number() {
     });
 }
 
-/// The handle of a stream that is gone has not come back, so that nobody knows whether its capture is over.
+/// The handle of a stream that is gone has not come back, so the device cannot tell whether its capture is over.
 #[test]
 fn what_was_freed_in_a_capture_is_settled_for_whoever_asks() {
     lent(|lent| {
@@ -344,7 +344,7 @@ fn a_wait_for_memory_spoils_no_capture_of_a_borrowed_stream() {
         others.arrive();
         assert!(!lent.wait(point), "a borrowed stream was captured in its last call");
         end_capture(others.raw);
-        assert!(!lent.wait(point), "nobody knows that it is free by now");
+        assert!(!lent.wait(point), "it is not known to be free");
         others.arrive();
         assert!(lent.wait(point));
         others.destroy();
@@ -546,7 +546,7 @@ fn borrowing_a_stream_with_the_handle_of_a_registered_one_ends_that_one() {
             let lent = Lent::new(control, cuda);
             assert!(lent.raw == raw && lent.stream != stream, "it is another stream");
             assert_eq!(cuda.raw_stream(stream), Err(CudaError::Unregistered { stream }));
-            assert_eq!(lent.is_over(point), !is_captured, "nobody waits while a stream is captured");
+            assert_eq!(lent.is_over(point), !is_captured, "no call waits while a stream is captured");
             if is_captured {
                 end_capture(captured);
                 assert!(lent.wait(point));

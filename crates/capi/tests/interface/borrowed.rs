@@ -127,7 +127,7 @@ fn a_handle_that_comes_back_during_a_capture_of_another_stream_spoils_it_not() {
             assert_eq!(Raw::create(), raw);
             pond.alloc(4 * MIB, raw).unwrap()
         });
-        assert_ne!(block, freed, "nobody knows that the work of the former stream is over");
+        assert_ne!(block, freed, "the work of the former stream is not known to be over");
         pond.free(block, raw);
         assert_eq!(pond.alloc(4 * MIB, raw), Ok(block), "the stream has a number of its own");
         pond.free(block, raw);
