@@ -34,6 +34,7 @@ fn a_replay_reserves_what_the_recorded_device_was_too_late_to_free() {
         let of = |trace, extra: &[&str]| replayed(trace, &[&["--policy", policy], extra].concat());
         assert_eq!([of(&done, &[]), of(&late, &[])].concat(), expected, "{policy}");
         assert_eq!(of(&late, &["--in-flight", "1"]), [40], "{policy}: the work is what is asked for");
+        assert_eq!(of(&late, &["--in-flight", "0"]), [40], "{policy}: and none with 0");
     }
 }
 

@@ -14,7 +14,8 @@ use crate::quantity::format_time;
 const IN_FLIGHT_HELP: &str = "\
 Keep work under way: each allocation queues a piece of work on its stream, and so does each first use on another \
 stream. K is a time, such as 50us, which keeps the whole device busy, or 50us:small for kernels that leave most of \
-it to others. On the simulated device it may also be a number of events, such as 200, after which a piece is done";
+it to others. On the simulated device it may also be a number of events, such as 200, after which a piece is done. \
+With 0 no work is under way, even if the trace has recorded how far its device was";
 
 const VARY_HELP: &str = "\
 Multiply each size above 1 KiB, in each pass but the first, by a random factor within P percent, from 1% to 99%. The \
@@ -59,6 +60,8 @@ pub(crate) enum Together {
 /// How long work stays under way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum InFlight {
+    /// Not at all, whatever the trace says of its device.
+    Nothing,
     /// For a number of events, where the device holds work back.
     Events(u64),
     /// For a time, where its work takes any: each piece keeps the whole device busy.
@@ -69,6 +72,9 @@ pub(crate) enum InFlight {
 
 impl InFlight {
     fn parse(text: &str) -> Result<Self, String> {
+        if text == "0" {
+            return Ok(Self::Nothing);
+        }
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
         let number = number.parse::<u64>().ok().filter(|number| *number > 0);
@@ -86,6 +92,7 @@ impl InFlight {
 impl fmt::Display for InFlight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Nothing => f.write_str("0 events"),
             Self::Events(events) => write!(f, "{events} events"),
             Self::Time(time) => f.write_str(&format_time(*time)),
             Self::Small(time) => write!(f, "{} in small kernels", format_time(*time)),
@@ -140,7 +147,8 @@ mod tests {
         assert_eq!(InFlight::parse("50us"), Ok(InFlight::Time(Duration::from_micros(50))));
         assert_eq!(InFlight::parse("3ms"), Ok(InFlight::Time(Duration::from_millis(3))));
         assert_eq!(InFlight::parse("50us:small"), Ok(InFlight::Small(Duration::from_micros(50))));
-        for text in ["", "0", "0us", "us", "5 us", "-1", "50s", "1.5us", "50:small", "50us:large"] {
+        assert_eq!(InFlight::parse("0"), Ok(InFlight::Nothing));
+        for text in ["", "00", "0us", "us", "5 us", "-1", "50s", "1.5us", "50:small", "50us:large"] {
             let error = InFlight::parse(text).expect_err(text);
             assert!(error.contains("such as 200") && error.contains("50us"), "{error}");
         }

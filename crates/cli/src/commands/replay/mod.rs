@@ -375,7 +375,7 @@ impl Run<'_> {
                 let told = told.iter().filter_map(|&at| streams.get(at as usize)).map(AnyStream::id).collect();
                 Some(Box::new(AsRecorded::new(hold, told)))
             }
-            (None, _) => None,
+            (None | Some(InFlight::Nothing), _) => None,
             (Some(InFlight::Events(events)), Some(Work::Held(hold))) => Some(Box::new(HeldFor::new(hold, events))),
             (Some(InFlight::Events(_)), _) => {
                 return refused("only a simulated device holds work for a number of events; give a time, such as 50us");

@@ -35,7 +35,7 @@ The device, which must be simulated: it has its own clock";
 const IN_FLIGHT_HELP: &str = "\
 Keep work under way: each allocation queues a piece of work on its stream that is done N events later, and so does \
 each first use on another stream. Without it, work is in flight as the trace has recorded it. If the trace does not \
-say, the device is always idle, and the setting `growth` has no effect";
+say, or with 0, the device is always idle, and the setting `growth` has no effect";
 
 /// `millpond tune`.
 #[derive(Debug, clap::Args)]
@@ -67,7 +67,7 @@ pub(crate) struct TuneArgs {
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     #[arg(help_heading = "Search")]
     pub(crate) seed: u64,
-    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N")]
     #[arg(help = "Keep work under way for N events", long_help = IN_FLIGHT_HELP)]
     #[arg(help_heading = LOAD)]
     pub(crate) in_flight: Option<u64>,

@@ -77,7 +77,7 @@ impl Tuning<'_> {
         let trace = source.read(&self.args.trace_limits, Refused::LeftOut)?.scaled_down(self.args.scale);
         let trial = Trial::new(&trace);
         let name = source.name();
-        let has_work = self.args.in_flight.is_some() || !trial.streams_told().is_empty();
+        let has_work = self.args.in_flight.map_or(!trial.streams_told().is_empty(), |events| events > 0);
         if trial.streams() > 1 && !has_work {
             tell(&format!(
                 "note: {name} has {} streams, and the device is always done, so that `growth` makes no difference; \
@@ -107,7 +107,7 @@ impl Tuning<'_> {
             aim: self.aim(),
             searched,
             recommended,
-            is_in_flight: self.args.in_flight.is_some() || !trial.streams_told().is_empty(),
+            is_in_flight: has_work,
             floor,
             took,
         })
@@ -227,6 +227,7 @@ struct Measure<'a> {
 impl Measure<'_> {
     fn on(self, opened: Opened) -> Result<Ended, Failure> {
         let flight = match (opened.work, self.in_flight) {
+            (_, Some(0)) => None,
             (Some(Work::Held(hold)), Some(events)) => {
                 Some(Box::new(HeldFor::new(hold, events)) as Box<dyn Flight<AnyDevice>>)
             }
