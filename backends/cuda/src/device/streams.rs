@@ -40,7 +40,8 @@ impl<G: Gear> CudaWith<G> {
     /// The handle is of this device's context, and the stream lives until [`unregister`](crate::Cuda::unregister) or
     /// until the last handle of the device is dropped. If the stream is destroyed earlier and its handle is used again,
     /// newer drivers report it, and older ones do not. The stream then gets a new number here, after a wait for the
-    /// whole context. While a stream is being captured, no call waits: see [`settle_uncovered`](Self::settle_uncovered).
+    /// whole context. While a stream is being captured, that wait is left to
+    /// [`settle_uncovered`](Self::settle_uncovered).
     pub unsafe fn register_raw(&self, stream: CUstream) -> Result<StreamId, CudaError> {
         self.device.register(stream, None)
     }

@@ -204,7 +204,9 @@ fn commands_that_are_submitted_many_times_have_their_memory_to_themselves() {
     assert_ne!(place(&beside.allocate(5 * MIB).unwrap()), used, "another stream may run at the same time");
     assert_eq!(place(&inside.allocate(5 * MIB).unwrap()), used, "the commands come one after the other");
     capture.end();
-    [&recorded, &other].map(|stream| stream.submit().unwrap());
+    for stream in [&recorded, &other] {
+        stream.submit().unwrap();
+    }
     allocator.empty_cache().unwrap();
     assert!(allocator.memory_reserved() >= 5 * MIB, "the commands are submitted again");
     drop((pool, inside, beside));
