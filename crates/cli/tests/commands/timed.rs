@@ -71,3 +71,15 @@ fn a_look_without_a_time_is_refused() {
         run(&[command, trace.path()]).fails(2, &["line 2"]);
     }
 }
+
+/// A table says that work is in flight where the command line does not.
+#[test]
+fn the_title_names_recorded_work() {
+    let trace = program("titled.trace", "late");
+    for (extra, expected) in [(&[][..], true), (&["--in-flight", "0"][..], false)] {
+        let table = run(&[&["replay", "--device", "sim", trace.path()], extra].concat()).stdout;
+        assert_eq!(table.contains("work in flight as recorded"), expected, "{table}");
+        let search = run(&[&["tune", "--budget", "10", trace.path()], extra].concat()).stdout;
+        assert_eq!(search.contains("work in flight as recorded"), expected, "{search}");
+    }
+}

@@ -293,6 +293,8 @@ struct Done {
     device: String,
     /// Where the device's memory was in the end, if that was asked for and the device reports it.
     usage: Option<Usage>,
+    /// Whether the work in flight was that of the recorded run.
+    as_recorded: bool,
 }
 
 impl Run<'_> {
@@ -316,6 +318,7 @@ impl Run<'_> {
             watched.done.store(done, Ordering::Relaxed);
             self.progress.step();
         };
+        let as_recorded = self.is_timed(work.as_ref());
         let replay = || self.replay_on(&allocator, &streams, work, step);
         let replayed = if watch { watched.during(&allocator, replay) } else { replay() }?;
         snapshot::end(self.args, &allocator)?;
@@ -323,7 +326,7 @@ impl Run<'_> {
             self.progress.aside(|| tell(&format!("note: {beyond}")));
         }
         let usage = if self.args.summary { allocator.memory_usage().map_err(failed)? } else { None };
-        Ok(Done { replayed, device: name, usage })
+        Ok(Done { replayed, device: name, usage, as_recorded })
     }
 
     fn replay_on(
@@ -336,7 +339,7 @@ impl Run<'_> {
         let &ReplayArgs { passes, time, touch, .. } = self.args;
         let until = time.map_or(Until::Passes(passes), Until::Elapsed);
         let replayed = match streams {
-            [streams] if self.args.is_life() || (self.is_timed() && matches!(work, Some(Work::Held(_)))) => {
+            [streams] if self.args.is_life() || self.is_timed(work.as_ref()) => {
                 let life = self.life(allocator, streams, work)?;
                 self.replay.run_life(allocator, streams, until, life, step)
             }
@@ -347,9 +350,11 @@ impl Run<'_> {
         replayed.map_err(from_check)
     }
 
-    /// Returns whether the work in flight is that of the recorded run.
-    fn is_timed(&self) -> bool {
-        self.args.life.in_flight.is_none() && !self.args.touch && !self.replay.streams_told().is_empty()
+    /// Returns whether the work in flight is that of the recorded run, with this work of the device.
+    fn is_timed(&self, work: Option<&Work>) -> bool {
+        let &ReplayArgs { touch, threads, .. } = self.args;
+        let is_free = self.args.life.in_flight.is_none() && !touch && threads <= 1;
+        is_free && matches!(work, Some(Work::Held(_))) && !self.replay.streams_told().is_empty()
     }
 
     /// Creates the allocator of the run.
@@ -369,8 +374,9 @@ impl Run<'_> {
         work: Option<Work>,
     ) -> Result<Life<'a, AnyDevice>, Failure> {
         let refused = |what: &str| Err(Failure::Input(format!("--in-flight: {what}")));
+        let is_timed = self.is_timed(work.as_ref());
         let in_flight: Option<Box<dyn Flight<AnyDevice> + 'a>> = match (self.args.life.in_flight, work) {
-            (None, Some(Work::Held(hold))) if self.is_timed() => {
+            (None, Some(Work::Held(hold))) if is_timed => {
                 let told = self.replay.streams_told();
                 let told = told.iter().filter_map(|&at| streams.get(at as usize)).map(AnyStream::id).collect();
                 Some(Box::new(AsRecorded::new(hold, told)))

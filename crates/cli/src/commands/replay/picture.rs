@@ -318,11 +318,12 @@ impl Scouting<'_> {
         let device = opened.device.caps().name.clone();
         let (allocator, streams) = open(&self.0, opened.device)?;
         let mut scout = Scout::new(&allocator, replay, args.life.in_flight.is_some());
+        let as_recorded = self.0.is_timed(opened.work.as_ref());
         let life = self.0.life(&allocator, &streams, opened.work)?;
         let life = Life { checked: false, observer: Some(&mut scout), ..life };
         let until = Until::Passes(args.passes);
         let replayed = replay.run_life(&allocator, &streams, until, life, |_| progress.step()).map_err(from_check)?;
-        Ok((Done { replayed, device, usage: None }, scout.finish()))
+        Ok((Done { replayed, device, usage: None, as_recorded }, scout.finish()))
     }
 }
 

@@ -17,6 +17,8 @@ pub(super) struct Report {
     scale: u64,
     /// What is added to the title about programs that live long.
     life: String,
+    /// Whether a row has the work of the recorded run in flight.
+    as_recorded: bool,
     markdown: bool,
     /// The name of the device, for readers; empty before the first row.
     device: String,
@@ -41,6 +43,7 @@ impl Report {
             threads: args.threads,
             scale: args.scale,
             life: args.life.title(),
+            as_recorded: false,
             markdown: args.markdown,
             device: String::new(),
             open: Vec::new(),
@@ -56,6 +59,7 @@ impl Report {
             self.device = format!("{} ({})", row.device, done.device);
         }
         self.refused += done.replayed.passes().map(|pass| pass.ooms).sum::<u64>();
+        self.as_recorded |= done.as_recorded;
         self.open.push(row);
     }
 
@@ -101,7 +105,8 @@ impl Report {
         let threads = if self.threads > 1 { format!(", by {} threads", self.threads) } else { String::new() };
         let scale = if self.scale > 1 { format!(", sizes divided by {}", self.scale) } else { String::new() };
         let times = if self.layout.no_times { "" } else { "; cold and warm in ns per event" };
-        format!("On {}{threads}{scale}{limit}{}{check}{times}", self.device, self.life)
+        let work = if self.as_recorded { ", work in flight as recorded" } else { "" };
+        format!("On {}{threads}{scale}{limit}{}{work}{check}{times}", self.device, self.life)
     }
 }
 

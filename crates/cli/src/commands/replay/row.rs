@@ -225,7 +225,10 @@ impl Row {
             scale: args.scale,
             threads: replayed.threads,
             life: LifeOf {
-                in_flight: args.life.in_flight.map(|time| time.to_string()),
+                in_flight: match args.life.in_flight {
+                    None => done.as_recorded.then(|| "as recorded".into()),
+                    Some(time) => Some(time.to_string()),
+                },
                 vary: args.life.vary.map(|vary| vary.to_string()),
                 keep: args.life.keep,
             },
@@ -264,7 +267,7 @@ impl Row {
             slack_stats: SlackOf::new(&replayed.slack),
             moves_pages: settings.policy.moves_pages(),
             checked_blocks: args.touch.then_some(replayed.checked_blocks),
-            busy: (args.touch || args.life.in_flight.is_some()).then(|| Busy::new(replayed)),
+            busy: (args.touch || args.life.in_flight.is_some() || done.as_recorded).then(|| Busy::new(replayed)),
             memory_summary: args.summary.then(|| {
                 let note = split_note(settings, &[]).map_or(String::new(), |note| format!("note: {note}\n"));
                 memory_summary(stats, &replayed.pages, &replayed.slack, usage, 0, Terms::PyTorch, false) + &note

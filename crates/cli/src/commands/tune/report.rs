@@ -61,16 +61,20 @@ impl<'a> Report<'a> {
                 table.painted_row(paint, cells(row, name, tried.as_ref()));
             }
         }
-        let (title, times) = (self.title(), self.times());
+        let (title, times) = (self.title(&self.rows), self.times());
         let table = if self.args.markdown { table.markdown() } else { output.table(&table) };
         let title = if self.args.markdown { title } else { wrapped(&title, output.width()).join("\n") };
         output.text(&format!("{title}\n\n{table}{times}"));
     }
 
-    fn title(&self) -> String {
+    fn title(&self, rows: &[Row]) -> String {
         let &TuneArgs { passes, seed, .. } = self.args;
         let limit = self.args.limit.map_or(String::new(), |limit| format!(", limited to {limit}"));
-        let work = self.args.in_flight.map_or(String::new(), |events| format!(", work in flight for {events} events"));
+        let work = match self.args.in_flight {
+            Some(events) => format!(", work in flight for {events} events"),
+            None if rows.iter().any(|row| row.is_in_flight) => ", work in flight as recorded".into(),
+            None => String::new(),
+        };
         format!("On {}{limit}{work}; calls and driver of {} passes, seed {seed}", self.device, passes.saturating_add(1))
     }
 
@@ -101,7 +105,12 @@ impl<'a> Report<'a> {
         let lines = |text: String| wrapped(&text, output.width()).join("\n");
         let live = format_bytes(row.live_peak);
         let subject = format!("{}: {} events, {} streams, {live} live at most", row.name, row.events, row.streams);
-        let head = format!("{}\n{}\n{}\n", lines(self.title()), lines(subject), lines(self.tried(row)));
+        let head = format!(
+            "{}\n{}\n{}\n",
+            lines(self.title(std::slice::from_ref(row))),
+            lines(subject),
+            lines(self.tried(row))
+        );
         let Some(best) = row.best() else { return head };
         let (mut shown, of) = (self.shown(row, best), row.searched.frontier.all().len());
         let left_out = of - shown.len();

@@ -7,7 +7,7 @@ use millpond_trace::Pattern;
 
 use super::super::*;
 use super::checked::{allocator, beginning, busy_device, open, variants};
-use crate::{Fills, HeldFor, Hold, Life};
+use crate::{Fills, HeldFor, Life};
 
 fn held_life(sim: &Sim, events: u64) -> Life<'static, Sim> {
     Life { in_flight: Some(Box::new(HeldFor::new(Box::new(sim.clone()), events))), ..Life::default() }
