@@ -63,7 +63,7 @@ impl<T> Slice<T> {
 
     /// Returns a view of a range of elements, to be written, or `None` if the range is not within the slice.
     pub fn try_slice_mut(&mut self, range: impl RangeBounds<usize>) -> Option<SliceViewMut<'_, T>> {
-        self.as_view_mut().try_slice_mut(range)
+        self.as_view_mut().into_part(range)
     }
 
     /// Returns views of the elements before `middle` and of those from it on.
@@ -81,7 +81,7 @@ impl<T> Slice<T> {
     ///
     /// If `middle` is beyond the end.
     pub fn split_at_mut(&mut self, middle: usize) -> (SliceViewMut<'_, T>, SliceViewMut<'_, T>) {
-        self.as_view_mut().split_at_mut(middle)
+        self.as_view_mut().into_halves(middle)
     }
 }
 
@@ -102,6 +102,15 @@ impl<'a, T> SliceView<'a, T> {
     /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Returns a view of a range of these elements.
+    ///
+    /// # Panics
+    ///
+    /// If the range is not within them. [`try_slice`](SliceView::try_slice) returns `None` then.
+    pub fn slice(self, range: impl RangeBounds<usize>) -> SliceView<'a, T> {
+        self.try_slice(range).unwrap_or_else(|| outside(self.len))
     }
 
     /// Returns a view of a range of these elements, or `None` if the range is not within them.
@@ -132,18 +141,60 @@ impl<'a, T> SliceViewMut<'a, T> {
         self.len == 0
     }
 
-    /// Returns a view of a range of these elements, or `None` if the range is not within them.
-    pub fn try_slice_mut(self, range: impl RangeBounds<usize>) -> Option<SliceViewMut<'a, T>> {
-        let (start, len) = within(range, self.len)?;
-        Some(SliceViewMut { address: at::<T>(self.address, start), len, ..self })
+    /// Returns a view of these elements, to be read.
+    pub fn as_view(&self) -> SliceView<'_, T> {
+        SliceView { core: self.core, address: self.address, len: self.len, elements: PhantomData }
     }
 
-    /// Returns views of the elements before `middle` and of those from it on.
+    /// Returns a view of these elements, to be written, that lives as long as this one is borrowed.
+    pub fn as_view_mut(&mut self) -> SliceViewMut<'_, T> {
+        SliceViewMut { core: self.core, address: self.address, len: self.len, elements: PhantomData }
+    }
+
+    /// Returns a view of a range of these elements, to be read.
+    ///
+    /// # Panics
+    ///
+    /// If the range is not within them. [`try_slice`](SliceViewMut::try_slice) returns `None` then.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> SliceView<'_, T> {
+        self.as_view().slice(range)
+    }
+
+    /// Returns a view of a range of these elements, to be read, or `None` if the range is not within them.
+    pub fn try_slice(&self, range: impl RangeBounds<usize>) -> Option<SliceView<'_, T>> {
+        self.as_view().try_slice(range)
+    }
+
+    /// Returns a view of a range of these elements, to be written.
+    ///
+    /// # Panics
+    ///
+    /// If the range is not within them. [`try_slice_mut`](SliceViewMut::try_slice_mut) returns `None` then.
+    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> SliceViewMut<'_, T> {
+        let len = self.len;
+        self.try_slice_mut(range).unwrap_or_else(|| outside(len))
+    }
+
+    /// Returns a view of a range of these elements, to be written, or `None` if the range is not within them.
+    pub fn try_slice_mut(&mut self, range: impl RangeBounds<usize>) -> Option<SliceViewMut<'_, T>> {
+        self.as_view_mut().into_part(range)
+    }
+
+    /// Returns views of the elements before `middle` and of those from it on, to be written.
     ///
     /// # Panics
     ///
     /// If `middle` is beyond the end.
-    pub fn split_at_mut(self, middle: usize) -> (SliceViewMut<'a, T>, SliceViewMut<'a, T>) {
+    pub fn split_at_mut(&mut self, middle: usize) -> (SliceViewMut<'_, T>, SliceViewMut<'_, T>) {
+        self.as_view_mut().into_halves(middle)
+    }
+
+    fn into_part(self, range: impl RangeBounds<usize>) -> Option<SliceViewMut<'a, T>> {
+        let (start, len) = within(range, self.len)?;
+        Some(SliceViewMut { address: at::<T>(self.address, start), len, ..self })
+    }
+
+    fn into_halves(self, middle: usize) -> (SliceViewMut<'a, T>, SliceViewMut<'a, T>) {
         let (core, address, len) = (self.core, self.address, self.len);
         let Some(rest) = len.checked_sub(middle) else { outside(len) };
         let part = |start, len| SliceViewMut { core, address: at::<T>(address, start), len, elements: PhantomData };

@@ -79,6 +79,22 @@ fn copies_and_fills_of_cudarc_reach_slices_and_views() {
 }
 
 #[test]
+fn views_have_parts_to_be_read_and_written() {
+    with_slices(|_, home| {
+        let own = home.cudarc();
+        let mut slice = home.upload(&[0_u32, 1, 2, 3, 4, 5, 6, 7]).unwrap();
+        let mut middle = slice.slice_mut(2..6);
+        own.memset_zeros(&mut middle.slice_mut(3..)).unwrap();
+        own.memcpy_htod(&[8], &mut middle.split_at_mut(1).1.slice_mut(..1)).unwrap();
+        assert_eq!(own.clone_dtoh(&middle.slice(1..)).unwrap(), [8, 4, 0]);
+        assert_eq!(own.clone_dtoh(&middle.as_view().slice(1..).slice(..=1)).unwrap(), [8, 4]);
+        assert!(middle.try_slice(..5).is_none() && middle.try_slice_mut(5..).is_none());
+        own.memset_zeros(&mut middle.as_view_mut()).unwrap();
+        assert_eq!(own.clone_dtoh(&slice).unwrap(), [0, 1, 0, 0, 0, 0, 6, 7]);
+    });
+}
+
+#[test]
 fn ranges_beyond_a_slice_are_refused() {
     with_slices(|_, home| {
         let mut slice = home.zeros::<u16>(8).unwrap();
