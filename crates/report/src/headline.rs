@@ -40,7 +40,7 @@ pub struct Headline<'a> {
     pub recorded: Option<&'a Recorded>,
     /// The limit of the replays, in bytes.
     pub limit: Option<u64>,
-    /// Whether the program uses PyTorch's allocator, or may.
+    /// Whether it is a PyTorch program, which PyTorch's own settings may serve.
     pub is_of_torch: bool,
 }
 
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_of_another_allocator_is_not_told_of_settings_of_pytorch() {
+    fn a_program_without_pytorch_is_not_told_of_its_settings() {
         let (settings, runs) = ([settings(CLASSIC)], [run(CLASSIC, 128 * MIB, refused(60 * MIB))]);
         let fits = fits(&[(CLASSIC, 1, 128), (EXPANDABLE, 0, 106)]);
         let told = Headline { is_of_torch: false, ..headline(&settings, &runs, Some(&fits), &[]) }.text();

@@ -167,10 +167,11 @@ impl Header {
         self.values.get("blocks_before").and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// Returns whether the recording is of an allocator other than PyTorch's.
-    pub fn is_of_another_allocator(&self) -> bool {
+    /// Returns whether the recording is of a PyTorch program: one that names PyTorch's version, or was imported from
+    /// its snapshot. Recordings of Rust and C programs are not.
+    pub fn is_of_pytorch(&self) -> bool {
         let from = self.values.get("imported_from").and_then(Value::as_str);
-        from.is_some_and(|from| from != "pytorch")
+        from.map_or(self.torch().is_some(), |from| from == "pytorch")
     }
 
     /// Returns the bytes of addresses that the device had for its ranges, if they were limited and the header says so.

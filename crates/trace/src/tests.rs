@@ -59,6 +59,13 @@ fn every_event_is_read() {
 }
 
 #[test]
+fn a_header_says_whether_a_program_is_pytorchs() {
+    let of = |header: &str| Trace::parse(format!("# {header}\n").as_bytes()).unwrap().header.is_of_pytorch();
+    assert!(of(r#"{"torch": "2.11.0"}"#) && of(r#"{"imported_from": "pytorch"}"#));
+    assert!(!of("{}") && !of(r#"{"workload": "engine"}"#) && !of(r#"{"imported_from": "rmm", "torch": "2.11.0"}"#));
+}
+
+#[test]
 fn nothing_is_a_trace_of_nothing() {
     assert_eq!(Trace::parse(b"").unwrap(), Trace::default());
     assert_eq!(Trace::default().live_peak(), 0);

@@ -164,7 +164,7 @@ impl<'a> Pictures<'a> {
             enough: &enough,
             recorded: recorded.as_ref(),
             limit,
-            is_of_torch: !trace.header.is_of_another_allocator(),
+            is_of_torch: trace.header.is_of_pytorch(),
         };
         let headline = headline.text();
         self.programs.push(report::Program {
