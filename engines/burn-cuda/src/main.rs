@@ -1,12 +1,10 @@
 //! Burn on CUDA on Millpond: trains one model with CubeCL's memory, with the driver's and with Millpond's, and prints
 //! what each took.
-//!
-//! `millpond-burn-cuda [--size small|example] [--steps N] [--rounds N] [--device N] [--rows NAME,NAME]` prints the
-//! table; the rows take turns, each in a process of its own. `--row NAME` is one row, in words. Where there is no
-//! device it says that it skipped everything, and ends well.
 
 #[path = "../../burn/src/model.rs"]
 mod model;
+#[path = "../../named.rs"]
+mod named;
 #[path = "../../burn/src/printed.rs"]
 mod printed;
 #[expect(dead_code, reason = "candle has one more row, and names for all")]
@@ -16,11 +14,13 @@ mod train;
 
 use std::process::{Command, ExitCode};
 
+use clap::Parser;
 use cubecl::config::memory::CudaAllocator;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use millpond_cuda::Cuda;
 use millpond_cuda::cudarc::driver::CudaContext;
 use model::{SIZES, Size};
+use named::one_of;
 use printed::{Printed, difference};
 use rows::Row as Under;
 
@@ -61,40 +61,37 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the command line says.
+/// Trains a model of Burn's examples with CubeCL's memory, with the driver's and with Millpond's, and prints what each
+/// took.
+///
+/// The rows take turns, each in a process of its own. Where there is no device, the program says that it skipped
+/// everything, and ends well.
+#[derive(Parser)]
+#[command(name = "millpond-burn-cuda")]
 struct Asked {
+    /// The size of the model
+    #[arg(long, value_name = "NAME", default_value = "example", value_parser = one_of(&SIZES, |size| size.name))]
     size: Size,
+    /// Steps of the optimizer
+    #[arg(long, value_name = "N", default_value_t = 120)]
     steps: usize,
+    /// How often each row is run; the table has medians
+    #[arg(long, value_name = "N", default_value_t = 1)]
     rounds: usize,
+    /// The CUDA device, by its number
+    #[arg(long, value_name = "N", default_value_t = 0)]
     device: usize,
+    /// The rows of the table
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', default_values = ROWS.map(|row| row.name))]
+    #[arg(value_parser = one_of(&ROWS, |row| row.name))]
     rows: Vec<Row>,
+    /// Run one row in this process, and print its figures
+    #[arg(long, value_name = "NAME", value_parser = one_of(&ROWS, |row| row.name))]
     row: Option<Row>,
 }
 
-fn asked() -> Result<Asked> {
-    let mut asked = Asked { size: SIZES[1], steps: 120, rounds: 1, device: 0, rows: ROWS.to_vec(), row: None };
-    let named = |name: &str| ROWS.into_iter().find(|row| row.name == name).ok_or(format!("no row is called {name}"));
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        let value = words.next().ok_or(format!("{word} needs a value"))?;
-        match word.as_str() {
-            "--size" => {
-                let size = SIZES.into_iter().find(|size| size.name == value);
-                asked.size = size.ok_or("a size is small or example")?;
-            }
-            "--steps" => asked.steps = value.parse()?,
-            "--rounds" => asked.rounds = value.parse()?,
-            "--device" => asked.device = value.parse()?,
-            "--rows" => asked.rows = value.split(',').map(named).collect::<std::result::Result<_, _>>()?,
-            "--row" => asked.row = Some(named(&value)?),
-            _ => return Err(format!("{word} is unknown").into()),
-        }
-    }
-    Ok(asked)
-}
-
 fn run() -> Result<bool> {
-    let asked = asked()?;
+    let asked = Asked::parse();
     let absent = match Cuda::devices() {
         Ok(devices) if asked.device < devices.len() => None,
         Ok(devices) => Some(format!("there is no CUDA device {} of {}", asked.device, devices.len())),

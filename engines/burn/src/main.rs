@@ -1,18 +1,19 @@
 //! Burn on Millpond: trains one model with Burn's own memory and with Millpond's, and prints what each took.
-//!
-//! `millpond-burn [--size small|example] [--passes N] [--device N] [--rows NAME,NAME]` prints the table; each row is a
-//! process of its own. `--row NAME` is one row, in words.
 
 mod device;
 mod model;
+#[path = "../../named.rs"]
+mod named;
 mod printed;
 mod train;
 
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use clap::Parser;
 use device::{ROWS, Row, Under};
 use model::{SIZES, Size};
+use named::one_of;
 use printed::{Printed, difference};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -28,37 +29,32 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the command line says.
+/// Trains a model of Burn's examples with Burn's own memory and with Millpond's, and prints what each took.
+///
+/// Each row is a process of its own.
+#[derive(Parser)]
+#[command(name = "millpond-burn")]
 struct Asked {
+    /// The size of the model
+    #[arg(long, value_name = "NAME", default_value = "small", value_parser = one_of(&SIZES, |size| size.name))]
     size: Size,
+    /// How often the model sees all batches
+    #[arg(long, value_name = "N", default_value_t = 3)]
     passes: usize,
+    /// The device, by its number
+    #[arg(long, value_name = "N", default_value_t = 0)]
     device: usize,
+    /// The rows of the table
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', default_values = ROWS.map(|row| row.name))]
+    #[arg(value_parser = one_of(&ROWS, |row| row.name))]
     rows: Vec<Row>,
+    /// Run one row in this process, and print its figures
+    #[arg(long, value_name = "NAME", value_parser = one_of(&ROWS, |row| row.name))]
     row: Option<Row>,
 }
 
-fn asked() -> Result<Asked> {
-    let mut asked = Asked { size: SIZES[0], passes: 3, device: 0, rows: ROWS.to_vec(), row: None };
-    let named = |name: &str| ROWS.into_iter().find(|row| row.name == name).ok_or(format!("no row is called {name}"));
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        let value = words.next().ok_or(format!("{word} needs a value"))?;
-        match word.as_str() {
-            "--size" => {
-                asked.size = SIZES.into_iter().find(|size| size.name == value).ok_or("a size is small or example")?;
-            }
-            "--passes" => asked.passes = value.parse()?,
-            "--device" => asked.device = value.parse()?,
-            "--rows" => asked.rows = value.split(',').map(named).collect::<std::result::Result<_, _>>()?,
-            "--row" => asked.row = Some(named(&value)?),
-            _ => return Err(format!("{word} is unknown").into()),
-        }
-    }
-    Ok(asked)
-}
-
 fn run() -> Result<bool> {
-    let asked = asked()?;
+    let asked = Asked::parse();
     match &asked.row {
         Some(row) => one(&asked, row).map(|()| true),
         None => table(&asked),

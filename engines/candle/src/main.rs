@@ -1,19 +1,19 @@
 //! candle on Millpond: a language model answers prompts with candle's own memory and with Millpond's, and prints what
 //! each took.
-//!
-//! `millpond-candle [--size small|1b|8b] [--rounds N] [--device N] [--rows NAME,NAME]` prints the table; the rows take
-//! turns, each in a process of its own. `--row NAME` is one row, in words. `--check` runs the small model on the CPU,
-//! without memory of a device. Where there is no device it says that it skipped everything, and ends well.
 
 mod model;
+#[path = "../../named.rs"]
+mod named;
 mod rows;
 
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use candle_core::Device;
+use clap::Parser;
 use millpond_cuda::Cuda;
 use model::{SIZES, Size};
+use named::one_of;
 use rows::{ROWS, Row};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -29,43 +29,36 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the command line says.
+/// Answers prompts with candle's own memory and with Millpond's, and prints what each took.
+///
+/// The rows take turns, each in a process of its own. Where there is no device, the program says that it skipped
+/// everything, and ends well.
+#[derive(Parser)]
+#[command(name = "millpond-candle")]
 struct Asked {
+    /// The size of the model
+    #[arg(long, value_name = "NAME", default_value = "1b", value_parser = one_of(&SIZES, |size| size.name))]
     size: Size,
+    /// How often each row is run; the table has medians
+    #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
+    /// The CUDA device, by its number
+    #[arg(long, value_name = "N", default_value_t = 0)]
     device: usize,
+    /// The rows of the table
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', default_values = ROWS.map(Row::name))]
+    #[arg(value_parser = one_of(&ROWS, |row| row.name()))]
     rows: Vec<Row>,
+    /// Run one row in this process, and print its figures
+    #[arg(long, value_name = "NAME", value_parser = one_of(&ROWS, |row| row.name()))]
     row: Option<Row>,
+    /// Run the small model on the CPU, without memory of a device
+    #[arg(long)]
     check: bool,
 }
 
-fn asked() -> Result<Asked> {
-    let mut asked = Asked { size: SIZES[1], rounds: 3, device: 0, rows: ROWS.to_vec(), row: None, check: false };
-    let named = |name: &str| ROWS.into_iter().find(|row| row.name() == name).ok_or(format!("no row is called {name}"));
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        if word == "--check" {
-            asked.check = true;
-            continue;
-        }
-        let value = words.next().ok_or(format!("{word} needs a value"))?;
-        match word.as_str() {
-            "--size" => {
-                let size = SIZES.into_iter().find(|size| size.name == value);
-                asked.size = size.ok_or("a size is small, 1b or 8b")?;
-            }
-            "--rounds" => asked.rounds = value.parse()?,
-            "--device" => asked.device = value.parse()?,
-            "--rows" => asked.rows = value.split(',').map(named).collect::<std::result::Result<_, _>>()?,
-            "--row" => asked.row = Some(named(&value)?),
-            _ => return Err(format!("{word} is unknown").into()),
-        }
-    }
-    Ok(asked)
-}
-
 fn run() -> Result<bool> {
-    let asked = asked()?;
+    let asked = Asked::parse();
     if asked.check {
         let answered = model::answer(&SIZES[0], &Device::Cpu, || {})?;
         println!("checked on the CPU: {} tokens, sum {:x}", answered.tokens.len(), answered.said);
