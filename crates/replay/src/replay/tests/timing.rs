@@ -1,13 +1,13 @@
 //! Submits, waits and points that are reached: each changes what a replay reserves.
 
 use millpond::Allocator;
-use millpond_backend::{Closing, StreamId};
+use millpond_backend::{Backend as _, Closing, StreamId};
 use millpond_sim::Sim;
 use millpond_trace::Trace;
 
 use super::super::*;
 use crate::tune::Trial;
-use crate::{AsRecorded, Life};
+use crate::{AsRecorded, Flight, Life};
 
 /// Returns a device with an allocator under `classic`, and the work of a recorded run on it.
 fn device(closing: Closing, told: &[u32]) -> (Sim, Allocator<Sim>, AsRecorded<'static>) {
@@ -67,6 +67,20 @@ fn a_stream_that_waits_is_reached_behind_what_it_waits_for() {
         let text = format!("{FREED}m 0 1\n{wait}a 2 512 0\nf 2\nm 1 0\nr 1\n{between}{NEXT}{END}");
         assert_eq!(reserved(Closing::Backend, &text), blocks, "{wait:?} {between:?}");
     }
+}
+
+/// The trace ends before it says that stream 0 is done with its last work.
+#[test]
+fn what_a_trace_says_nothing_more_of_is_complete_when_the_program_is() {
+    let (sim, allocator, mut work) = device(Closing::Backend, &[0]);
+    let stream = allocator.create_stream().expect("a stream").id();
+    let work: &mut dyn Flight<Sim> = &mut work;
+    work.begin(stream).expect("no driver fails");
+    let last = sim.mark(stream);
+    let is_reached = || sim.reached(stream).expect("the device is there") >= last;
+    assert!(!is_reached());
+    work.over();
+    assert!(is_reached());
 }
 
 /// Two frees have one tick unless a point was taken between them: a wait for the one is a wait for the other.
