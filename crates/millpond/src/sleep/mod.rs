@@ -93,7 +93,7 @@ pub struct GroupStats {
 #[derive(Default)]
 pub(crate) struct Groups {
     by_name: Mutex<BTreeMap<Box<str>, StdArc<Entry>>>,
-    /// Whether there was ever a group. A transfer without one takes no lock.
+    /// Whether a group has ever been created. Until then, transfers take no lock.
     any: AtomicBool,
 }
 
