@@ -132,7 +132,11 @@ impl LifeArgs {
     pub(super) fn title(&self) -> String {
         let vary = self.vary.map_or(String::new(), |vary| format!(", sizes varied by {vary}"));
         let keep = if self.keep { ", long-lived blocks kept" } else { "" };
-        let work = self.in_flight.map_or(String::new(), |time| format!(", work in flight for {time}"));
+        let work = match self.in_flight {
+            None => String::new(),
+            Some(InFlight::Nothing) => ", no work in flight".into(),
+            Some(time) => format!(", work in flight for {time}"),
+        };
         format!("{vary}{keep}{work}")
     }
 }

@@ -71,6 +71,7 @@ impl<'a> Report<'a> {
         let &TuneArgs { passes, seed, .. } = self.args;
         let limit = self.args.limit.map_or(String::new(), |limit| format!(", limited to {limit}"));
         let work = match self.args.in_flight {
+            Some(0) => ", no work in flight".into(),
             Some(events) => format!(", work in flight for {events} events"),
             None if rows.iter().any(|row| row.is_in_flight) => ", work in flight as recorded".into(),
             None => String::new(),
